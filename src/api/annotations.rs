@@ -1,0 +1,16 @@
+//! Annotations of ours.
+
+/// On a VM: `{hash, inputs}` of its stamp as JSON, so that the old stamp can be made again.
+pub const STAMP: &str = "vmpool.dev/stamp";
+/// On a VM: UID of the pool that it is or was a member of. Left on a VM that lost its owner, it says that marks are to be taken off.
+pub const MEMBER_OF: &str = "vmpool.dev/member-of";
+/// On a VM's template, and so on its instance: hash of the stamp that the instance was started with.
+pub const STAMP_HASH: &str = "vmpool.dev/stamp-hash";
+/// On a VM, set by its user: `scale-in`, `update` or both, comma-separated: never chosen for that.
+pub const PROTECTED: &str = "vmpool.dev/protected";
+/// On a config: how many revisions are kept. Default 10.
+pub const REVISION_HISTORY_LIMIT: &str = "vmpool.dev/revision-history-limit";
+/// On a VM that left a pool: the pool's name.
+pub const DETACHED_FROM: &str = "vmpool.dev/detached-from";
+/// On a VM that somebody creates from a config without a pool.
+pub const FROM_CONFIG: &str = "vmpool.dev/config";

@@ -1,0 +1,42 @@
+//! What decisions read of a DataVolume or a PersistentVolumeClaim: its metadata alone.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Owner, PERSISTENT_STATE_FOR};
+
+/// A DataVolume or claim, cut down to what the disk check reads.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DiskView {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// All owners; the controller, if any, is the first.
+    pub owners: Vec<Owner>,
+    /// Whether it is going away.
+    pub deleting: bool,
+    /// Name of the VM whose vTPM or EFI state it holds.
+    pub persistent_state_for: Option<String>,
+}
+
+impl DiskView {
+    /// Reads `meta`. `None` if it has no name, namespace or UID.
+    pub fn read(meta: &ObjectMeta) -> Option<Self> {
+        let mut references: Vec<_> = meta.owner_references.iter().flatten().collect();
+        references.sort_by_key(|owner| owner.controller != Some(true));
+        Some(Self {
+            namespace: meta.namespace.clone()?,
+            name: meta.name.clone()?,
+            uid: meta.uid.clone()?,
+            owners: references.into_iter().map(Owner::from).collect(),
+            deleting: meta.deletion_timestamp.is_some(),
+            persistent_state_for: meta
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(PERSISTENT_STATE_FOR))
+                .cloned(),
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! What decisions read of a VirtualMachineInstance.
+
+use kube::core::DynamicObject;
+
+use super::{ConditionView, Owner, text};
+use crate::api::{annotations, labels};
+
+/// A VirtualMachineInstance, cut down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VmiView {
+    /// Namespace.
+    pub namespace: String,
+    /// Name, the same as its VM's.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// UID of the VM that controls it: an instance of another VM of that name doesn't count.
+    pub vm_uid: Option<String>,
+    /// Whether it is going away.
+    pub deleting: bool,
+    /// Phase.
+    pub phase: Phase,
+    /// `Ready`.
+    pub ready: Option<ConditionView>,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Node that it runs on.
+    pub node: String,
+    /// Revision that it was started from, by our label.
+    pub revision: Option<String>,
+    /// Hash of the stamp that it was started from.
+    pub stamp_hash: Option<String>,
+    /// Pool UID in our label: on a former member's instance it is to be taken off.
+    pub pool_uid: Option<String>,
+}
+
+/// Phase of an instance.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Phase {
+    /// Ended with a failure.
+    Failed,
+    /// Before its launcher pod exists, or one that a newer KubeVirt brings.
+    Pending,
+    /// Running.
+    Running,
+    /// On a node, not started.
+    Scheduled,
+    /// Waiting for a node.
+    Scheduling,
+    /// Ended by itself.
+    Succeeded,
+    /// Its node doesn't answer.
+    Unknown,
+}
+
+impl Phase {
+    fn of(text: &str) -> Self {
+        match text {
+            "Failed" => Self::Failed,
+            "Running" => Self::Running,
+            "Scheduled" => Self::Scheduled,
+            "Scheduling" => Self::Scheduling,
+            "Succeeded" => Self::Succeeded,
+            "Unknown" => Self::Unknown,
+            _ => Self::Pending,
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Failed | Self::Succeeded)
+    }
+}
+
+impl VmiView {
+    /// Reads `object`. `None` if it has no name, namespace or UID.
+    pub fn read(object: &DynamicObject) -> Option<Self> {
+        let meta = &object.metadata;
+        let label = |key: &str| {
+            meta.labels
+                .as_ref()
+                .and_then(|labels| labels.get(key))
+                .cloned()
+        };
+        Some(Self {
+            namespace: meta.namespace.clone()?,
+            name: meta.name.clone()?,
+            uid: meta.uid.clone()?,
+            vm_uid: Owner::controller_of(meta)
+                .filter(|owner| owner.group == super::GROUP && owner.kind == "VirtualMachine")
+                .map(|owner| owner.uid),
+            deleting: meta.deletion_timestamp.is_some(),
+            phase: Phase::of(text(&object.data, "/status/phase")),
+            ready: ConditionView::of(&object.data, "Ready"),
+            paused: ConditionView::of(&object.data, "Paused")
+                .is_some_and(|paused| paused.is_true()),
+            node: text(&object.data, "/status/nodeName").to_owned(),
+            revision: label(labels::REVISION),
+            stamp_hash: meta
+                .annotations
+                .as_ref()
+                .and_then(|map| map.get(annotations::STAMP_HASH))
+                .cloned(),
+            pool_uid: label(labels::POOL_UID),
+        })
+    }
+
+    /// Whether it runs and is Ready, and is not going away.
+    pub fn is_ready(&self) -> bool {
+        !self.deleting
+            && self.phase == Phase::Running
+            && self.ready.as_ref().is_some_and(ConditionView::is_true)
+    }
+}
