@@ -4,6 +4,8 @@
 //! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `clock` and `server` stand beside.
 
 pub mod api;
+pub mod cli;
 pub mod clock;
 pub mod kubevirt;
 pub mod plan;
+pub mod telemetry;

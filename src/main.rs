@@ -1,5 +1,11 @@
-//! The `vmpool` program: prints its CRDs for now.
+//! The `vmpool` program: parses the command line and calls the library.
+
+use clap::Parser as _;
+use vmpool::cli::{Cli, Command};
+
 fn main() -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(&vmpool::api::crds())?);
-    Ok(())
+    match Cli::parse().command {
+        Command::Manifests { dir: _ } => Ok(()),
+        Command::Run(_args) => Ok(()),
+    }
 }

@@ -1,0 +1,69 @@
+//! The command line of `vmpool`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Pools of stateful virtual machines for KubeVirt.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write the manifests that install this version, generated from its own types.
+    Manifests {
+        /// Folder to write to.
+        #[arg(long, default_value = "manifests")]
+        dir: PathBuf,
+    },
+    /// Serve the admission webhooks and run the controller.
+    Run(RunArgs),
+}
+
+/// Settings of `vmpool run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// Kubeconfig file. Without it the service account of the pod is used, or what kubectl would use.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Address of the TLS port with the webhooks.
+    #[arg(long, default_value = "[::]:8443")]
+    pub admission_address: SocketAddr,
+    /// Address of the plain port with /livez, /readyz and /metrics.
+    #[arg(long, default_value = "[::]:8080")]
+    pub health_address: SocketAddr,
+    /// Namespace that this program runs in.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "vmpool-system")]
+    pub namespace: String,
+    /// Service account that this program runs as: VMs that it creates are stamped, others' are not.
+    #[arg(long, default_value = "vmpool")]
+    pub service_account: String,
+    /// Service that the API server reaches the TLS port by; a name in the serving certificate.
+    #[arg(long, default_value = "vmpool")]
+    pub service: String,
+    /// Most VMs that one pass creates or deletes in one pool.
+    #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
+    pub burst: u32,
+    /// Most creates under way at once over all pools.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_in_flight: u32,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
