@@ -1,1 +1,3 @@
+//! The `cargo dev` command.
+
 fn main() {}
