@@ -1,1 +1,3 @@
 //! vmpool
+
+pub mod stamp;
