@@ -1,5 +1,10 @@
 //! Starts the real control plane once and does to it what the tests of vmpool rely on.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy.toml allows it in tests, which it does not take the helpers of tests for"
+)]
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -159,8 +164,8 @@ async fn injects_faults_between_a_service_account_and_the_api_server(plane: &Con
     assert_eq!(posts, expected);
 
     let hold = proxy.add(Rule::new(Action::HoldRequest).writes());
-    let held = tokio::time::timeout(Duration::from_millis(300), create("held"));
-    assert!(held.await.is_err(), "it was not held");
+    let created = tokio::time::timeout(Duration::from_millis(300), create("held"));
+    assert!(created.await.is_err(), "it was not held");
     hold.remove();
     watches_through(plane, &proxy, client).await;
 }

@@ -234,10 +234,10 @@ impl Tally {
         if self.offered <= self.rule.skip || self.hits >= self.rule.times {
             return false;
         }
-        if let Some((probability, _)) = self.rule.chance {
-            if self.next_random() >= probability {
-                return false;
-            }
+        if let Some((probability, _)) = self.rule.chance
+            && self.next_random() >= probability
+        {
+            return false;
         }
         self.hits += 1;
         true

@@ -192,8 +192,8 @@ mod tests {
         let mut events = Box::pin(transform(frames(), vec![hold]));
         assert_eq!(events.next().await.unwrap().unwrap(), "{1}\n");
         let wait = Duration::from_millis(50);
-        let held = tokio::time::timeout(wait, events.next()).await;
-        assert!(held.is_err(), "{held:?}");
+        let early = tokio::time::timeout(wait, events.next()).await;
+        assert!(early.is_err(), "{early:?}");
         sender.send(true).unwrap();
         // The line that was waited for in vain is not lost.
         assert_eq!(events.next().await.unwrap().unwrap(), "{2}\n");
