@@ -2,7 +2,7 @@
 //! and returns data; `controller::apply` turns it into calls. Nothing here reads a clock, a cache or the
 //! network, and the same `plan` is to serve previews.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -29,8 +29,10 @@ pub struct Snapshot {
     pub expected_creates: Vec<u32>,
     /// UIDs of members whose deletion was answered with success and that the cache still shows alive.
     pub expected_deletes: Vec<String>,
-    /// Since when each ordinal has been waited for, from the last [`Plan::waiting`].
+    /// Since when each ordinal has been seen going away, from the last [`Plan::waiting`].
     pub waiting: BTreeMap<u32, Timestamp>,
+    /// From the last [`Plan::memory`].
+    pub memory: Memory,
     /// What went wrong in the last pass.
     pub failure: Option<Failure>,
     /// Whether KubeVirt's CRDs are installed.
@@ -39,6 +41,17 @@ pub struct Snapshot {
     pub cdi_installed: bool,
     /// Limits from the command line.
     pub limits: Limits,
+}
+
+/// What one plan hands to the next one of the same pool, beside [`Plan::waiting`]. It lives in memory only:
+/// losing it (a restart, a new leader) costs one repeated event or a clock that starts anew.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Memory {
+    /// Taken ordinals that an event has told of.
+    pub reported_taken: BTreeSet<u32>,
+    /// Since when members have been seen Ready, by UID, of those whose instance doesn't say or names a time
+    /// to come.
+    pub ready_since: BTreeMap<String, Timestamp>,
 }
 
 /// The pool itself.
@@ -142,8 +155,10 @@ pub struct Plan {
     pub events: Vec<Note>,
     /// When to look again if nothing happens before.
     pub wake_at: Option<Timestamp>,
-    /// Since when each ordinal is waited for; to be handed back in the next snapshot.
+    /// Since when each ordinal has been seen going away; to be handed back in the next snapshot.
     pub waiting: BTreeMap<u32, Timestamp>,
+    /// To be handed back in the next snapshot.
+    pub memory: Memory,
 }
 
 /// One deed. The reason reaches log and event.
