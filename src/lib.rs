@@ -4,6 +4,7 @@
 //! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `server` and
 //! `telemetry` stand beside.
 
+pub mod admission;
 pub mod api;
 pub mod cli;
 pub mod clock;
