@@ -18,14 +18,12 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("plan", &["api", "kubevirt", "stamp"]),
     ("server", &["api", "clock"]),
     ("cache", &["api", "kubevirt", "stamp", "plan"]),
-    (
-        "admission",
-        &["api", "kubevirt", "stamp", "plan", "cache", "server"],
-    ),
+    ("admission", &["api", "kubevirt", "stamp", "plan", "cache"]),
     (
         "controller",
         &["api", "clock", "kubevirt", "stamp", "plan", "cache"],
     ),
+    ("server", &["api", "clock", "admission"]),
     (
         "manifests",
         &["api", "cache", "admission", "controller", "server"],
@@ -39,10 +37,10 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "kubevirt",
             "stamp",
             "plan",
-            "server",
             "cache",
             "admission",
             "controller",
+            "server",
             "telemetry",
         ],
     ),

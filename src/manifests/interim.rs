@@ -9,101 +9,6 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
         ..PolicyRule::default()
     }
 }
-pub mod admission {
-    use super::rule;
-    use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
-    use k8s_openapi::api::rbac::v1::PolicyRule;
-    pub const MUTATING_CONFIGURATION: &str = "stamp.vmpool.dev";
-    pub const VALIDATING_CONFIGURATION: &str = "validate.vmpool.dev";
-    pub struct Hook {
-        pub name: &'static str,
-        pub path: &'static str,
-        pub mutating: bool,
-        pub rules: Vec<RuleWithOperations>,
-        pub match_conditions: Vec<MatchCondition>,
-    }
-    pub fn rules() -> Vec<PolicyRule> {
-        vec![rule(
-            "authorization.k8s.io",
-            &["subjectaccessreviews"],
-            &["create"],
-        )]
-    }
-    fn cond(name: &str, expression: &str) -> MatchCondition {
-        MatchCondition {
-            name: name.into(),
-            expression: expression.into(),
-        }
-    }
-    pub fn hooks() -> Vec<Hook> {
-        let on = |g: &str, v: &str, r: &str, ops: &[&str]| {
-            vec![RuleWithOperations {
-                api_groups: Some(vec![g.into()]),
-                api_versions: Some(vec![v.into()]),
-                resources: Some(vec![r.into()]),
-                operations: Some(ops.iter().map(|&o| o.to_owned()).collect()),
-                scope: Some("Namespaced".into()),
-            }]
-        };
-        let ours = || {
-            vec![
-                cond("not-deleting", "!has(object.metadata.deletionTimestamp)"),
-                cond(
-                    "changed",
-                    "request.operation == 'CREATE' || object.spec != oldObject.spec",
-                ),
-            ]
-        };
-        vec![
-            Hook {
-                name: "pools.default.vmpool.dev",
-                path: "/admission/default/pools",
-                mutating: true,
-                rules: on(
-                    "vmpool.dev",
-                    "v1alpha1",
-                    "virtualmachinepools",
-                    &["CREATE", "UPDATE"],
-                ),
-                match_conditions: ours(),
-            },
-            Hook {
-                name: "virtualmachines.stamp.vmpool.dev",
-                path: "/admission/stamp",
-                mutating: true,
-                rules: on("kubevirt.io", "*", "virtualmachines", &["CREATE"]),
-                match_conditions: vec![cond(
-                    "ours",
-                    "(has(object.metadata.labels) && 'vmpool.dev/pool' in object.metadata.labels) || (has(object.metadata.annotations) && 'vmpool.dev/config' in object.metadata.annotations) || (has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.apiVersion.startsWith('vmpool.dev/') && o.kind == 'VirtualMachinePool'))",
-                )],
-            },
-            Hook {
-                name: "pools.validate.vmpool.dev",
-                path: "/admission/validate/pools",
-                mutating: false,
-                rules: on(
-                    "vmpool.dev",
-                    "v1alpha1",
-                    "virtualmachinepools",
-                    &["CREATE", "UPDATE"],
-                ),
-                match_conditions: ours(),
-            },
-            Hook {
-                name: "configs.validate.vmpool.dev",
-                path: "/admission/validate/configs",
-                mutating: false,
-                rules: on(
-                    "vmpool.dev",
-                    "v1alpha1",
-                    "virtualmachineconfigs",
-                    &["CREATE", "UPDATE"],
-                ),
-                match_conditions: ours(),
-            },
-        ]
-    }
-}
 pub mod cache {
     use super::rule;
     use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -173,8 +78,8 @@ pub mod server {
             &["get", "patch"],
         );
         r.resource_names = Some(vec![
-            super::admission::MUTATING_CONFIGURATION.into(),
-            super::admission::VALIDATING_CONFIGURATION.into(),
+            crate::admission::hooks::MUTATING_CONFIGURATION.into(),
+            crate::admission::hooks::VALIDATING_CONFIGURATION.into(),
         ]);
         vec![r]
     }

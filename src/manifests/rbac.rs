@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::interim::{admission, cache, controller, server};
+use super::interim::{cache, controller, server};
 use super::program::{labels, metadata};
 use super::{NAME, NAMESPACE, yaml};
+use crate::admission;
 use crate::api::{CONFIG_PLURAL, GROUP, POOL_PLURAL};
 
 /// Name of the ClusterRole with what certificates made at start need.

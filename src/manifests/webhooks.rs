@@ -4,20 +4,17 @@
 //! `matchConditions` belong to the hooks: an expression that fails under `Fail` refuses every such object in
 //! the cluster, so what is read must be asked for with `has()` first.
 
+use super::program::SERVICE_PORT;
+use super::rbac::cluster_metadata;
+use super::{NAME, NAMESPACE};
+use crate::admission::hooks::{
+    self, HookKind, HookSpec, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION,
+};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ServiceReference, ValidatingWebhook,
     ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-
-use super::interim::admission::{self, Hook};
-use super::program::SERVICE_PORT;
-use super::rbac::cluster_metadata;
-use super::{NAME, NAMESPACE};
-
-/// Longer than any answer needs; a program that hangs must not hold up a user for the default of 10 s.
-const TIMEOUT_SECONDS: i32 = 5;
 
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug)]
@@ -77,12 +74,12 @@ pub fn webhook_configurations(
     target: &WebhookTarget,
     ca_bundle: Option<&[u8]>,
 ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
-    let (mutating, validating): (Vec<Hook>, Vec<Hook>) = admission::hooks()
+    let (mutating, validating): (Vec<HookSpec>, Vec<HookSpec>) = hooks::hooks()
         .into_iter()
-        .partition(|hook| hook.mutating);
+        .partition(|hook| hook.kind == HookKind::Mutating);
     (
         MutatingWebhookConfiguration {
-            metadata: cluster_metadata(admission::MUTATING_CONFIGURATION),
+            metadata: cluster_metadata(MUTATING_CONFIGURATION),
             webhooks: Some(
                 mutating
                     .into_iter()
@@ -91,7 +88,7 @@ pub fn webhook_configurations(
             ),
         },
         ValidatingWebhookConfiguration {
-            metadata: cluster_metadata(admission::VALIDATING_CONFIGURATION),
+            metadata: cluster_metadata(VALIDATING_CONFIGURATION),
             webhooks: Some(
                 validating
                     .into_iter()
@@ -103,55 +100,43 @@ pub fn webhook_configurations(
 }
 
 fn mutating_webhook(
-    hook: Hook,
+    hook: HookSpec,
     target: &WebhookTarget,
     ca_bundle: Option<&[u8]>,
 ) -> MutatingWebhook {
     MutatingWebhook {
-        admission_review_versions: vec!["v1".to_owned()],
+        admission_review_versions: hooks::REVIEW_VERSIONS.map(str::to_owned).into(),
         client_config: target.client_config(hook.path, ca_bundle),
-        failure_policy: Some("Fail".to_owned()),
+        failure_policy: Some(hook.failure_policy.to_owned()),
         match_conditions: Some(hook.match_conditions),
-        match_policy: Some("Equivalent".to_owned()),
+        match_policy: Some(hook.match_policy.to_owned()),
         name: hook.name.to_owned(),
-        namespace_selector: Some(other_namespaces()),
+        namespace_selector: Some(hooks::namespace_selector(NAMESPACE)),
         object_selector: None,
         // Others may change a VM after us; stamping again puts right what they broke, and is no change else.
         reinvocation_policy: Some("IfNeeded".to_owned()),
         rules: Some(hook.rules),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(TIMEOUT_SECONDS),
+        side_effects: hook.side_effects.to_owned(),
+        timeout_seconds: Some(hook.timeout_seconds),
     }
 }
 
 fn validating_webhook(
-    hook: Hook,
+    hook: HookSpec,
     target: &WebhookTarget,
     ca_bundle: Option<&[u8]>,
 ) -> ValidatingWebhook {
     ValidatingWebhook {
-        admission_review_versions: vec!["v1".to_owned()],
+        admission_review_versions: hooks::REVIEW_VERSIONS.map(str::to_owned).into(),
         client_config: target.client_config(hook.path, ca_bundle),
-        failure_policy: Some("Fail".to_owned()),
+        failure_policy: Some(hook.failure_policy.to_owned()),
         match_conditions: Some(hook.match_conditions),
-        match_policy: Some("Equivalent".to_owned()),
+        match_policy: Some(hook.match_policy.to_owned()),
         name: hook.name.to_owned(),
-        namespace_selector: Some(other_namespaces()),
+        namespace_selector: Some(hooks::namespace_selector(NAMESPACE)),
         object_selector: None,
         rules: Some(hook.rules),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(TIMEOUT_SECONDS),
-    }
-}
-
-/// Every namespace but the program's own: what it needs to start must not wait for it.
-fn other_namespaces() -> LabelSelector {
-    LabelSelector {
-        match_expressions: Some(vec![LabelSelectorRequirement {
-            key: "kubernetes.io/metadata.name".to_owned(),
-            operator: "NotIn".to_owned(),
-            values: Some(vec![NAMESPACE.to_owned()]),
-        }]),
-        ..LabelSelector::default()
+        side_effects: hook.side_effects.to_owned(),
+        timeout_seconds: Some(hook.timeout_seconds),
     }
 }
