@@ -9,6 +9,10 @@ pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod kubevirt;
+pub mod manifests;
 pub mod plan;
 pub mod stamp;
 pub mod telemetry;
+
+#[cfg(test)]
+mod dependency_direction;
