@@ -5,6 +5,7 @@
 //! `telemetry` stand beside.
 
 pub mod api;
+pub mod cache;
 pub mod cli;
 pub mod clock;
 pub mod kubevirt;
