@@ -21,7 +21,8 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
-use kube::api::ApiResource;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::PartialObjectMeta;
 use tokio::sync::watch as channel;
 
 pub use affected::{Affected, Dirty};
@@ -235,14 +236,15 @@ async fn feeds(caches: &Caches, client: &Client) {
         feed!(Vms, vms),
         feed!(Vmis, vmis),
     );
+    let disk = |object: PartialObjectMeta<DynamicObject>| DiskView::read(&object.metadata);
     tokio::join!(
-        claims.metadata(client, &claim, DiskView::read),
-        configs.objects(client, &config, None, ConfigEntry::read),
-        data_volumes.metadata(client, &data_volume, DiskView::read),
-        pools.objects(client, &pool, None, PoolEntry::read),
-        revisions.objects(client, &revision, Some(labels::CONFIG), RevisionEntry::read),
-        vms.objects(client, &vm, None, |object| VmView::read(&object)),
-        vmis.objects(client, &vmi, None, |object| VmiView::read(&object)),
+        claims.run(client, &claim, None, disk),
+        configs.run(client, &config, None, ConfigEntry::read),
+        data_volumes.run(client, &data_volume, None, disk),
+        pools.run(client, &pool, None, PoolEntry::read),
+        revisions.run(client, &revision, Some(labels::CONFIG), RevisionEntry::read),
+        vms.run(client, &vm, None, |object: DynamicObject| VmView::read(&object)),
+        vmis.run(client, &vmi, None, |object: DynamicObject| VmiView::read(&object)),
     );
 }
 

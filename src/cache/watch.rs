@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::PartialObjectMeta;
+use kube::api::{Api, ApiResource};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, metadata_watcher};
 use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
 
 use super::affected::{Concerns, everybody};
 use super::store::{Key, Step, Store, View};
@@ -33,39 +33,23 @@ pub(super) struct Feed<'a, V> {
 }
 
 impl<V: View + Concerns> Feed<'_, V> {
-    /// Watches whole objects.
-    pub(super) async fn objects(
+    /// Watches objects as `K`: whole ones, or their metadata alone.
+    pub(super) async fn run<K>(
         &self,
         client: &Client,
         resource: &ApiResource,
         labels: Option<&str>,
-        read: fn(DynamicObject) -> Option<V>,
-    ) -> Infallible {
+        read: fn(K) -> Option<V>,
+    ) -> Infallible
+    where
+        K: Resource<DynamicType = ApiResource> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
         loop {
             self.wait_installed(client, resource).await;
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+            let api: Api<K> = Api::all_with(client.clone(), resource);
             let mut config = watcher::Config::default().page_size(PAGE);
             config.label_selector = labels.map(str::to_owned);
             self.follow(watcher::watcher(api, config), read).await;
-        }
-    }
-
-    /// Watches metadata alone.
-    pub(super) async fn metadata(
-        &self,
-        client: &Client,
-        resource: &ApiResource,
-        read: fn(&ObjectMeta) -> Option<V>,
-    ) -> Infallible {
-        loop {
-            self.wait_installed(client, resource).await;
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-            let config = watcher::Config::default().page_size(PAGE);
-            self.follow(
-                metadata_watcher(api, config),
-                |object: PartialObjectMeta<DynamicObject>| read(&object.metadata),
-            )
-            .await;
         }
     }
 
