@@ -8,6 +8,7 @@ pub mod api;
 pub mod cache;
 pub mod cli;
 pub mod clock;
+pub mod controller;
 pub mod kubevirt;
 pub mod plan;
 pub mod stamp;

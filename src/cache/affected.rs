@@ -223,5 +223,9 @@ fn pools_of_config(caches: &Caches, config: &Key) -> Vec<Affected> {
 }
 
 fn either<V>(change: &Change<V>) -> impl Iterator<Item = &V> {
-    change.old.as_deref().into_iter().chain(change.new.as_deref())
+    change
+        .old
+        .as_deref()
+        .into_iter()
+        .chain(change.new.as_deref())
 }

@@ -221,7 +221,12 @@ impl RevisionEntry {
         let owners = object.metadata.owner_references.iter().flatten();
         Some(Self {
             id,
-            config: object.metadata.labels.as_ref()?.get(labels::CONFIG)?.clone(),
+            config: object
+                .metadata
+                .labels
+                .as_ref()?
+                .get(labels::CONFIG)?
+                .clone(),
             number: object
                 .data
                 .get("revision")

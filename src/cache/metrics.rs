@@ -27,11 +27,7 @@ impl CacheMetrics {
         let caches = &*self.caches;
         macro_rules! row {
             ($kind:ident, $store:ident) => {
-                (
-                    Kind::$kind,
-                    caches.$store.len(),
-                    caches.$store.is_synced(),
-                )
+                (Kind::$kind, caches.$store.len(), caches.$store.is_synced())
             };
         }
         [

@@ -11,9 +11,9 @@ mod affected;
 mod entries;
 mod metrics;
 mod store;
-mod watch;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::Arc;
 
@@ -243,8 +243,12 @@ async fn feeds(caches: &Caches, client: &Client) {
         data_volumes.run(client, &data_volume, None, disk),
         pools.run(client, &pool, None, PoolEntry::read),
         revisions.run(client, &revision, Some(labels::CONFIG), RevisionEntry::read),
-        vms.run(client, &vm, None, |object: DynamicObject| VmView::read(&object)),
-        vmis.run(client, &vmi, None, |object: DynamicObject| VmiView::read(&object)),
+        vms.run(client, &vm, None, |object: DynamicObject| VmView::read(
+            &object
+        )),
+        vmis.run(client, &vmi, None, |object: DynamicObject| VmiView::read(
+            &object
+        )),
     );
 }
 

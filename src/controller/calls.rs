@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
+use kube::Client;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch,
     PatchParams, PostParams, Preconditions,
 };
 use kube::client::Body;
 use kube::core::{PartialObjectMeta, Request, Resource as _, Status};
-use kube::Client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -210,7 +210,7 @@ impl Calls {
         &self,
         place: Place<'_>,
         patch: &Patch<Value>,
-    ) -> Result<Meta, CallFailure> {
+    ) -> Result<DynamicObject, CallFailure> {
         let request = place
             .request()
             .patch(place.name, &patch_params(), patch)

@@ -143,7 +143,5 @@ fn is_due(since: Timestamp, now: Timestamp) -> bool {
 
 /// Where a VM is: what a live read is compared with.
 pub(super) fn cached_version(caches: &Caches, namespace: &str, name: &str) -> Option<String> {
-    caches
-        .vm(namespace, name)
-        .map(|vm| vm.version().to_owned())
+    caches.vm(namespace, name).map(|vm| vm.version().to_owned())
 }

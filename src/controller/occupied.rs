@@ -6,6 +6,7 @@
 //! EFI state of that name exists. What belongs to an earlier VM that is going away goes with it and is waited
 //! for; what is somebody else's makes the number taken. In doubt it is taken.
 
+use super::snapshot::LiveReads;
 use crate::api::annotations;
 use crate::cache::{Caches, Index, Key};
 use crate::kubevirt::{self, DiskView, Owner, VmView};
@@ -20,6 +21,7 @@ const EXTRA_PATIENCE_SECONDS: i64 = 120;
 /// Whose numbers are looked at.
 pub(super) struct Numbers<'a> {
     pub(super) caches: &'a Caches,
+    pub(super) live: &'a LiveReads,
     pub(super) namespace: &'a str,
     pub(super) pool: &'a str,
     pub(super) pool_uid: &'a str,
@@ -32,28 +34,31 @@ pub(super) struct Numbers<'a> {
 impl Numbers<'_> {
     /// What stands in the way of the VM with that name; `None` also where a live member has it.
     pub(super) fn occupied(&self, vm_name: &str) -> Option<Occupied> {
-        if let Some(vm) = self.caches.vm(self.namespace, vm_name) {
+        if let Some(vm) = self.live.vm(self.caches, self.namespace, vm_name) {
             return self.by_vm(&vm);
         }
         let disks = self.templates.iter().flat_map(|template| {
             let name = stamp::disk_name(vm_name, template);
             let data_volume = self.caches.data_volumes.get(self.namespace, &name);
             let claim = self.caches.claims.get(self.namespace, &name);
-            [("DataVolume", data_volume), ("PersistentVolumeClaim", claim)]
+            [
+                ("DataVolume", data_volume),
+                ("PersistentVolumeClaim", claim),
+            ]
         });
         let state = Index::PersistentStateFor(Key::new(self.namespace, vm_name));
         let states = self.caches.claims.select(&state).into_iter();
         let states = states.map(|claim| ("PersistentVolumeClaim", Some(claim)));
-        let mut going_away = None;
+        let mut departure = None;
         for (kind, disk) in disks.chain(states) {
             let Some(disk) = disk else { continue };
             let what = format!("{kind} {}", disk.name);
             if !self.goes_away(&disk) {
                 return Some(Occupied::Taken { by: what });
             }
-            going_away.get_or_insert(going_away(what, self.grace_period_seconds));
+            departure.get_or_insert(going_away(what, self.grace_period_seconds));
         }
-        going_away
+        departure
     }
 
     fn by_vm(&self, vm: &VmView) -> Option<Occupied> {

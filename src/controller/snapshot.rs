@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use serde_json::Value;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
 
 use super::expectations::{Expectations, cached_version};
 use super::occupied::Numbers;
@@ -23,10 +24,8 @@ pub(super) struct Remembered {
     pub(super) expectations: Expectations,
     /// What was read from the API server because the cache was behind.
     pub(super) live: LiveReads,
-    /// Numbers whose VM exists, is not ours, and is not in the cache yet.
-    pub(super) taken: BTreeMap<u32, Occupied>,
     /// From the last plan.
-    pub(super) waiting: BTreeMap<u32, k8s_openapi::jiff::Timestamp>,
+    pub(super) waiting: BTreeMap<u32, Timestamp>,
     /// From the last plan.
     pub(super) plan: plan::Memory,
     /// What the last plan said, whether or not it has been written yet.
@@ -34,6 +33,9 @@ pub(super) struct Remembered {
     /// What went wrong.
     pub(super) failure: Option<Failure>,
 }
+
+/// How long a live read counts at most: a VM that the cache has not shown by then is gone again.
+const LIVE_READ_LASTS: SignedDuration = SignedDuration::from_secs(30);
 
 /// VMs as the API server showed them when the cache was found to be behind: each counts until the cache
 /// shows anything else than it did then.
@@ -47,6 +49,7 @@ struct LiveRead {
     /// Resource version that the cache had; `None` if it had no such VM.
     cached: Option<String>,
     live: Option<VmView>,
+    since: Timestamp,
 }
 
 impl LiveReads {
@@ -57,16 +60,39 @@ impl LiveReads {
         namespace: &str,
         name: &str,
         live: Option<VmView>,
+        now: Timestamp,
     ) {
         let cached = cached_version(caches, namespace, name);
-        self.by_name
-            .insert(name.to_owned(), LiveRead { cached, live });
+        let read = LiveRead {
+            cached,
+            live,
+            since: now,
+        };
+        self.by_name.insert(name.to_owned(), read);
     }
 
     /// Drops what the cache has moved beyond.
-    pub(super) fn observe(&mut self, caches: &Caches, namespace: &str) {
-        self.by_name
-            .retain(|name, read| cached_version(caches, namespace, name) == read.cached);
+    pub(super) fn observe(&mut self, caches: &Caches, namespace: &str, now: Timestamp) {
+        self.by_name.retain(|name, read| {
+            let age = now.duration_since(read.since);
+            cached_version(caches, namespace, name) == read.cached
+                && !age.is_negative()
+                && age < LIVE_READ_LASTS
+        });
+    }
+
+    /// When the next one stops to count.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let since = self.by_name.values().map(|read| read.since).min()?;
+        since.checked_add(LIVE_READ_LASTS).ok()
+    }
+
+    /// The VM of that name, from the API server's answer or else from the cache.
+    pub(super) fn vm(&self, caches: &Caches, namespace: &str, name: &str) -> Option<VmView> {
+        match self.by_name.get(name) {
+            Some(read) => read.live.clone(),
+            None => caches.vm(namespace, name).map(Arc::unwrap_or_clone),
+        }
     }
 
     /// `vms`, with those replaced that are known better.
@@ -156,7 +182,10 @@ pub(super) fn build(
 
 /// Whether a VM with the mark of the pool with that UID is a member no more, of that pool or any other.
 pub(super) fn is_former(vm: &VmView, pool_uid: &str) -> bool {
-    vm.annotations.get(annotations::MEMBER_OF).map(String::as_str) == Some(pool_uid)
+    vm.annotations
+        .get(annotations::MEMBER_OF)
+        .map(String::as_str)
+        == Some(pool_uid)
         && vm.owner.as_ref().is_none_or(|owner| !owner.is_pool())
         && vm.deleting_since.is_none()
 }
@@ -171,7 +200,8 @@ fn target(caches: &Caches, entry: &PoolEntry) -> (Config, Option<Arc<RevisionEnt
         None => {
             // Those of an earlier config of that name, which this pool has used, and no other.
             revisions.retain(|revision| {
-                revision.is_owned_by(&entry.id.uid) || entry.pinned.as_ref() == Some(&revision.id.name)
+                revision.is_owned_by(&entry.id.uid)
+                    || entry.pinned.as_ref() == Some(&revision.id.name)
             });
             (Config::Missing, None)
         }
@@ -232,7 +262,7 @@ fn occupied(
     pool: &VirtualMachinePool,
     inputs: &PoolInputs,
     members: &[Member],
-    spec: Option<&serde_json::Map<String, Value>>,
+    spec: Option<&Map<String, Value>>,
     remembered: &Remembered,
 ) -> BTreeMap<u32, Occupied> {
     let mut held: Vec<u32> = members
@@ -247,6 +277,7 @@ fn occupied(
     let templates = spec.map(disk_templates).unwrap_or_default();
     let numbers = Numbers {
         caches,
+        live: &remembered.live,
         namespace: &entry.id.namespace,
         pool: &entry.id.name,
         pool_uid: &entry.id.uid,
@@ -265,10 +296,7 @@ fn occupied(
             continue;
         }
         let name = stamp::vm_name(&inputs.vm_prefix, ordinal);
-        let found = numbers
-            .occupied(&name)
-            .or_else(|| remembered.taken.get(&ordinal).cloned());
-        match found {
+        match numbers.occupied(&name) {
             Some(found) => {
                 occupied.insert(ordinal, found);
             }
@@ -278,8 +306,8 @@ fn occupied(
     occupied
 }
 
-fn disk_templates(spec: &serde_json::Map<String, Value>) -> Vec<String> {
+fn disk_templates(spec: &Map<String, Value>) -> Vec<String> {
     spec.get("dataVolumeTemplates")
-        .map(|templates| disk_template_names(&serde_json::json!({"dataVolumeTemplates": templates})))
+        .map(|templates| disk_template_names(&json!({"dataVolumeTemplates": templates})))
         .unwrap_or_default()
 }

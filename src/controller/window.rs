@@ -89,11 +89,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// The delay after one more failure. `others_succeed`: in the same pass.
-    pub(super) fn next(
-        &mut self,
-        retry_after: Option<Duration>,
-        others_succeed: bool,
-    ) -> Duration {
+    pub(super) fn next(&mut self, retry_after: Option<Duration>, others_succeed: bool) -> Duration {
         let longest = if others_succeed {
             LONGEST_DELAY_OF_ONE
         } else {
