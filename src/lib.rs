@@ -13,6 +13,8 @@ pub mod controller;
 pub mod kubevirt;
 pub mod manifests;
 pub mod plan;
+pub mod run;
+pub mod server;
 pub mod stamp;
 pub mod telemetry;
 
