@@ -5,7 +5,7 @@ use vmpool::cli::{Cli, Command};
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::Manifests { dir: _ } => Ok(()),
+        Command::Manifests { dir } => Ok(vmpool::manifests::write(&dir)?),
         Command::Run(_args) => Ok(()),
     }
 }
