@@ -13,13 +13,13 @@ mod rounds;
 mod writes;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use self::cluster::Cluster;
 use self::report::Report;
+use crate::cargo;
 use crate::harness::{Binary, Harness, Options, Profile};
 
 /// Measures speed, writes and memory.
@@ -88,21 +88,10 @@ pub async fn run(args: BenchArgs) -> Result<()> {
 
 /// The plain limit is measured by this very program: unoptimised, it would be a low one.
 async fn again_for_release(args: &BenchArgs) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo::command(&["run", "--release", "--quiet", "--locked"]);
     command
-        .args([
-            "run",
-            "--release",
-            "--quiet",
-            "--locked",
-            "--package",
-            "dev",
-            "--",
-            "bench",
-        ])
-        .arg(format!("--rounds={}", args.rounds))
-        .current_dir(crate::workspace());
+        .args(["--package", "dev", "--", "bench"])
+        .arg(format!("--rounds={}", args.rounds));
     if args.quick {
         command.arg("--quick");
     }

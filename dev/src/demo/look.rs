@@ -21,9 +21,22 @@ pub(super) fn pool_uid(stage: &Stage, pool: &str) -> Result<String> {
     Ok(uid(&stage.get(POOL, pool)?).to_owned())
 }
 
+/// The numbers that a pool's VMs have.
+pub(super) fn numbers(stage: &Stage, pool: &str) -> Result<BTreeSet<u32>> {
+    let owner = pool_uid(stage, pool)?;
+    let vms = owned_by(stage.list(VM, "")?, &owner);
+    vms.iter()
+        .map(|vm| {
+            let number = name(vm).strip_prefix(&format!("{pool}-"));
+            let number = number.and_then(|number| number.parse().ok());
+            number.with_context(|| format!("VM {} has no name of {pool}", name(vm)))
+        })
+        .collect()
+}
+
 /// The pool's VMs: exactly those with these numbers, complete, Ready, each with its own disk,
 /// Secret and ConfigMap. Answers their UIDs.
-pub(super) fn members(stage: &Stage, pool: &str, numbers: &[u32]) -> Result<Uids> {
+pub(super) fn members(stage: &Stage, pool: &str, numbers: &BTreeSet<u32>) -> Result<Uids> {
     let owner = pool_uid(stage, pool)?;
     let vms = owned_by(stage.list(VM, "")?, &owner);
     let wanted: BTreeMap<String, u32> = numbers
@@ -32,21 +45,18 @@ pub(super) fn members(stage: &Stage, pool: &str, numbers: &[u32]) -> Result<Uids
         .collect();
     let found: BTreeSet<&str> = vms.iter().map(name).collect();
     let names: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
-    ensure!(
-        found == names,
-        "the VMs of {pool} are {found:?}, not {names:?}"
-    );
+    ensure!(found == names, "the VMs of {pool} are {found:?}, not {names:?}");
     for vm in &vms {
-        ensure!(
-            is_ready(vm),
-            "VM {} is not Ready: {}",
-            name(vm),
-            vm["status"]
-        );
+        ensure!(is_ready(vm), "VM {} is not Ready: {}", name(vm), vm["status"]);
         ensure!(!is_leaving(vm), "VM {} is being deleted", name(vm));
         references(vm, wanted[name(vm)])?;
     }
     Ok(uids(&vms))
+}
+
+/// The name of a VM's disk.
+pub(super) fn disk_of(vm: &str) -> String {
+    format!("{vm}-root")
 }
 
 /// That a VM refers to what is its own.
@@ -66,10 +76,10 @@ fn references(vm: &Value, number: u32) -> Result<()> {
         format!("desktop-init-{number}"),
     )?;
     refers("/configMap/name", format!("desktop-settings-{number}"))?;
-    refers("/dataVolume/name", format!("{name}-data"))?;
+    refers("/dataVolume/name", disk_of(name))?;
     let template = &vm["spec"]["dataVolumeTemplates"][0]["metadata"]["name"];
     ensure!(
-        *template == *format!("{name}-data"),
+        *template == *disk_of(name),
         "the disk template of VM {name} is named {template}"
     );
     Ok(())
@@ -81,7 +91,7 @@ pub(super) fn disks(stage: &Stage, vms: &Uids) -> Result<Uids> {
     let claims = stage.list("persistentvolumeclaims", "")?;
     let mut found = Uids::new();
     for (vm, vm_uid) in vms {
-        let disk = format!("{vm}-data");
+        let disk = disk_of(vm);
         let volume = volumes.iter().find(|volume| name(volume) == disk);
         let volume = volume.with_context(|| format!("VM {vm} has no DataVolume {disk}"))?;
         ensure!(

@@ -11,7 +11,9 @@ use crate::kubectl::Kubectl;
 /// Between two looks; kubectl itself takes about as long.
 const POLL: Duration = Duration::from_millis(200);
 /// What is shown of a long answer.
-const SHOWN_LINES: usize = 16;
+const SHOWN_LINES: usize = 20;
+/// The same where nothing is to be seen.
+const FEW_LINES: usize = 4;
 
 /// Where the demo happens.
 #[derive(Clone, Debug)]
@@ -34,6 +36,14 @@ impl Stage {
         self.show(&format!("apply -f {file}"), "apply -f -", manifest)
     }
 
+    /// Applies what another command prints.
+    pub(super) fn pipe(&self, command: &str, manifest: &str) -> Result<()> {
+        self.screen.command(&format!("{command} | kubectl apply -f -"));
+        let said = self.kubectl.run_ok_with_input(&self.args("apply -f -"), manifest)?;
+        self.screen.line(&shorten(&said, FEW_LINES));
+        Ok(())
+    }
+
     fn show(&self, shown: &str, command: &str, input: &str) -> Result<()> {
         self.screen.command(&format!("kubectl {shown}"));
         let output = self.kubectl.run_with_input(&self.args(command), input)?;
@@ -41,19 +51,14 @@ impl Stage {
         if !output.success {
             anyhow::bail!("kubectl {shown} failed: {}", said.trim());
         }
-        self.screen.line(&shorten(&said));
+        self.screen.line(&shorten(&said, SHOWN_LINES));
         Ok(())
-    }
-
-    /// Runs it without showing it.
-    pub(super) fn quietly(&self, command: &str) -> Result<()> {
-        self.kubectl.run_ok(&self.args(command)).map(drop)
     }
 
     /// `kubectl wait` with what is left of the patience.
     pub(super) fn wait(&self, command: &str) -> Result<()> {
         let seconds = self.timeout.as_secs();
-        self.run(&format!("wait --timeout={seconds}s {command}"))
+        self.run(&format!("wait {command} --timeout={seconds}s"))
     }
 
     /// Objects of a kind, all or those with a label.
@@ -110,13 +115,13 @@ impl Stage {
 }
 
 /// The beginning of a long answer.
-fn shorten(text: &str) -> String {
+fn shorten(text: &str, most: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
-    if lines.len() <= SHOWN_LINES {
+    if lines.len() <= most {
         return lines.join("\n");
     }
-    let rest = lines.len() - (SHOWN_LINES - 1);
-    let shown = lines[..SHOWN_LINES - 1].join("\n");
+    let rest = lines.len() - (most - 1);
+    let shown = lines[..most - 1].join("\n");
     format!("{shown}\n… {rest} more")
 }
 
@@ -126,10 +131,10 @@ mod tests {
 
     #[test]
     fn a_long_answer_is_cut() {
-        assert_eq!(shorten("a\nb\n"), "a\nb");
+        assert_eq!(shorten("a\nb\n", 16), "a\nb");
         let long = "x\n".repeat(20);
-        let shown = shorten(&long);
-        assert_eq!(shown.lines().count(), SHOWN_LINES);
+        let shown = shorten(&long, 16);
+        assert_eq!(shown.lines().count(), 16);
         assert!(shown.ends_with("… 5 more"));
     }
 }

@@ -2,10 +2,12 @@
 //! cargo builds, once.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+
+use crate::cargo;
 
 /// A program to run instead of building one.
 pub const BINARY_ENV: &str = "VMPOOL_BIN";
@@ -71,19 +73,12 @@ struct Target {
 }
 
 fn build(profile: Profile) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    // Both packages, as `cargo dev` itself was built: with one, cargo would choose features, and so
+    // build half of the tree, anew.
+    let mut command = cargo::command(&["build", "--locked", "--package", "dev"]);
     command
-        .args([
-            "build",
-            "--locked",
-            "--package",
-            "vmpool",
-            "--bin",
-            "vmpool",
-        ])
+        .args(["--package", "vmpool", "--bin", "vmpool"])
         .arg("--message-format=json-render-diagnostics")
-        .current_dir(crate::workspace())
         .stdin(Stdio::null())
         // Progress and errors are for the person who waits.
         .stderr(Stdio::inherit());
