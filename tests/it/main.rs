@@ -12,7 +12,15 @@ mod objects;
 mod shared;
 mod space;
 
+mod defaulting;
+mod deletion;
+mod docs;
+mod lossless;
 mod names;
+mod references;
+mod revisions;
+mod scale_paths;
+mod validation;
 
 pub(crate) use self::shared::{shared, with_namespace, with_own};
 pub(crate) use self::space::{Kind, Space};
