@@ -8,6 +8,7 @@
 //! `../README.md` maps cases and matrix rows to tests. `VMPOOL_KEEP=1` leaves the clusters running,
 //! with the namespaces, and prints the kubeconfig.
 
+mod lax;
 mod objects;
 mod shared;
 mod space;
@@ -15,6 +16,8 @@ mod space;
 mod defaulting;
 mod deletion;
 mod docs;
+mod install;
+mod isolation;
 mod lossless;
 mod names;
 mod references;
