@@ -4,10 +4,17 @@
 //! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `server` and
 //! `telemetry` stand beside.
 
+pub mod admission;
 pub mod api;
+pub mod cache;
 pub mod cli;
 pub mod clock;
+pub mod controller;
 pub mod kubevirt;
+pub mod manifests;
 pub mod plan;
 pub mod stamp;
 pub mod telemetry;
+
+#[cfg(test)]
+mod dependency_direction;

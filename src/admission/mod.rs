@@ -1,0 +1,47 @@
+//! Admission: what the API server asks before it stores a pool, a config, or a VM of ours.
+//!
+//! Each webhook is one file with one pure function, `review(what is asked, facts) -> Verdict`; looking the
+//! facts up, and all of HTTP, is [`router`]'s. The schema's own rules (CEL) come first and are not repeated
+//! here: unions, percentages, ranges. What was stored under older rules stays editable in all that doesn't
+//! make it worse ([`Verdict::since`]).
+//!
+//! | path | file |
+//! |---|---|
+//! | `/admission/default/virtualmachinepools` | [`defaulting`] |
+//! | `/admission/stamp` | [`stamping`] |
+//! | `/admission/validate/virtualmachinepools` | [`validate_pool`], [`unsupported`] |
+//! | `/admission/validate/virtualmachinepools/scale` | [`validate_scale`] |
+//! | `/admission/validate/virtualmachineconfigs` | [`validate_config`] |
+//!
+//! Configs have no defaulting webhook: there is nothing static in an opaque spec that is ours to fill in.
+
+pub mod defaulting;
+pub mod field;
+pub mod hooks;
+pub mod metadata;
+pub mod objects;
+pub mod review;
+pub mod stamping;
+pub mod unsupported;
+pub mod validate_config;
+pub mod validate_pool;
+pub mod validate_scale;
+pub mod verdict;
+
+mod metrics;
+mod router;
+mod spec_shape;
+
+pub use hooks::{HookKind, HookSpec, hooks};
+pub use metrics::AdmissionMetrics;
+pub use objects::{LiveObjects, Lookup, Objects, StoredRevision, Unavailable, VmName, rules};
+pub use router::{AdmissionState, router};
+pub use verdict::Verdict;
+
+/// The name that the API server knows a service account by.
+pub fn service_account_username(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! HTTP around the webhooks: bodies in, facts looked up, answers out. Decides nothing about objects.
+//!
+//! Whatever comes, an answer goes back: a body that is too long, no JSON, of another kind, or that makes a
+//! webhook panic.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use futures::FutureExt as _;
+
+use super::metrics::{AdmissionMetrics, Hook, Outcome};
+use super::objects::{Objects, Unavailable};
+use super::review::{Answer, ReadRequest, Request};
+use super::verdict::Verdict;
+use super::{defaulting, stamping, validate_config, validate_pool, validate_scale};
+use crate::api::{CONFIG_KIND, GROUP, POOL_KIND};
+use crate::kubevirt;
+
+/// Longest body: the API server stores at most 1.5 MiB (etcd's request limit), and an update brings the
+/// object twice.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// What the webhooks share.
+#[derive(Clone)]
+pub struct AdmissionState {
+    /// Where facts come from.
+    pub objects: Arc<dyn Objects>,
+    /// The user name that this program itself creates VMs under ([`super::service_account_username`]).
+    pub own_username: String,
+    /// What is counted.
+    pub metrics: AdmissionMetrics,
+}
+
+/// All webhooks, at the paths of [`super::hooks`].
+pub fn router(state: AdmissionState) -> Router {
+    let route = |hook: Hook| {
+        post(
+            move |State(state): State<Arc<AdmissionState>>, body: Result<Bytes, BytesRejection>| {
+                serve(hook, state, body)
+            },
+        )
+    };
+    Router::new()
+        .route(defaulting::PATH, route(Hook::DefaultPool))
+        .route(stamping::PATH, route(Hook::Stamp))
+        .route(validate_config::PATH, route(Hook::ValidateConfig))
+        .route(validate_pool::PATH, route(Hook::ValidatePool))
+        .route(validate_scale::PATH, route(Hook::ValidateScale))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(Arc::new(state))
+}
+
+/// Why there is no verdict.
+enum NoVerdict {
+    Unavailable(Unavailable),
+    WrongKind { expected: String },
+}
+
+async fn serve(
+    hook: Hook,
+    state: Arc<AdmissionState>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let started = Instant::now();
+    let (outcome, response) = match body {
+        Ok(body) => answer(hook, &state, &body).await,
+        Err(rejection) => (Outcome::Unreadable, rejection.into_response()),
+    };
+    state.metrics.record(hook, outcome, started.elapsed());
+    response
+}
+
+async fn answer(hook: Hook, state: &AdmissionState, body: &[u8]) -> (Outcome, Response) {
+    let request = match Request::read(body) {
+        Ok(request) => request,
+        Err(error) => return unreadable(hook, &error),
+    };
+    // The answer to a panic is the same as to a failure: nothing was decided, and the next request finds
+    // the same facts, since webhooks hold no state.
+    let verdict = AssertUnwindSafe(decide(hook, state, &request))
+        .catch_unwind()
+        .await;
+    match verdict {
+        Ok(Ok(verdict)) => {
+            let outcome = if !verdict.causes.is_empty() {
+                tracing::info!(
+                    ?hook,
+                    namespace = request.namespace,
+                    name = request.object_name(),
+                    causes = verdict.causes.len(),
+                    first = %verdict.causes[0],
+                    "Refused an object"
+                );
+                Outcome::Refused
+            } else if verdict.patch.0.is_empty() {
+                Outcome::Allowed
+            } else {
+                Outcome::Patched
+            };
+            (outcome, json(&Answer::of(&request, verdict)))
+        }
+        Ok(Err(NoVerdict::Unavailable(unavailable))) => {
+            tracing::warn!(?hook, error = %unavailable, "Could not judge an object");
+            failed(
+                &request,
+                format!("vmpool can't judge this now: {unavailable}"),
+            )
+        }
+        Ok(Err(NoVerdict::WrongKind { expected })) => {
+            let found = &request.kind;
+            let message = format!(
+                "expected a {expected}, found kind {:?} of group {:?}",
+                found.kind, found.group
+            );
+            let answer = Answer::failure(&request.uid, 400, "BadRequest", message);
+            (Outcome::Unreadable, json(&answer))
+        }
+        Err(_) => {
+            tracing::error!(
+                ?hook,
+                namespace = request.namespace,
+                name = request.object_name(),
+                "Panicked while judging an object"
+            );
+            failed(
+                &request,
+                "vmpool failed while judging this; its log says where".to_owned(),
+            )
+        }
+    }
+}
+
+fn failed(request: &Request, message: String) -> (Outcome, Response) {
+    let answer = Answer::failure(&request.uid, 500, "InternalError", message);
+    (Outcome::Failed, json(&answer))
+}
+
+fn unreadable(hook: Hook, error: &ReadRequest) -> (Outcome, Response) {
+    tracing::warn!(?hook, %error, "Could not read an admission request");
+    let response = match error {
+        ReadRequest::Malformed { uid, .. } => {
+            json(&Answer::failure(uid, 400, "BadRequest", error.to_string()))
+        }
+        ReadRequest::NoUid | ReadRequest::NotJson(_) => {
+            (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+        }
+    };
+    (Outcome::Unreadable, response)
+}
+
+/// Looks up what the hook has to know, and asks it.
+async fn decide(
+    hook: Hook,
+    state: &AdmissionState,
+    request: &Request,
+) -> Result<Verdict, NoVerdict> {
+    let (group, kind) = (request.kind.group.as_str(), request.kind.kind.as_str());
+    match hook {
+        Hook::DefaultPool if (group, kind) == (GROUP, POOL_KIND) => Ok(defaulting::review(request)),
+        Hook::Stamp if (group, kind) == (kubevirt::GROUP, "VirtualMachine") => {
+            stamp(state, request).await
+        }
+        Hook::ValidateConfig if (group, kind) == (GROUP, CONFIG_KIND) => {
+            let pools = state.objects.pools(&request.namespace).await;
+            Ok(validate_config::review(request, &pools))
+        }
+        Hook::ValidatePool if (group, kind) == (GROUP, POOL_KIND) => {
+            Ok(validate_pool(state, request).await)
+        }
+        // By kind and not by path: a Scale is never read as a pool, whichever rule brought it here.
+        Hook::ValidatePool | Hook::ValidateScale if validate_scale::is_scale(group, kind) => {
+            let name = request.object_name();
+            let pool = state.objects.pool(&request.namespace, name).await;
+            Ok(validate_scale::review(request, &pool))
+        }
+        Hook::DefaultPool | Hook::ValidatePool => Err(wrong_kind(POOL_KIND, GROUP)),
+        Hook::Stamp => Err(wrong_kind("VirtualMachine", kubevirt::GROUP)),
+        Hook::ValidateConfig => Err(wrong_kind(CONFIG_KIND, GROUP)),
+        Hook::ValidateScale => Err(wrong_kind("Scale", "autoscaling")),
+    }
+}
+
+async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoVerdict> {
+    if request.user_info.username != state.own_username {
+        return Ok(stamping::review_stranger(request));
+    }
+    let claim = match stamping::Claim::read(&request.object) {
+        Ok(claim) => claim,
+        Err(cause) => return Ok(Verdict::refused(vec![cause])),
+    };
+    let (pool, revision) = futures::join!(
+        state.objects.pool(&request.namespace, &claim.owner.name),
+        state.objects.revision(&request.namespace, &claim.revision),
+    );
+    stamping::review_member(request, &stamping::Facts { pool, revision })
+        .map_err(NoVerdict::Unavailable)
+}
+
+async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
+    let facts = match validate_pool::questions(request) {
+        None => validate_pool::Facts::none(),
+        Some((config, prefix)) => {
+            let vms = async {
+                match &prefix {
+                    Some(prefix) => Some(state.objects.vms(&request.namespace, prefix).await),
+                    None => None,
+                }
+            };
+            let (config, pools, vms) = futures::join!(
+                state.objects.config(&request.namespace, &config),
+                state.objects.pools(&request.namespace),
+                vms,
+            );
+            validate_pool::Facts { config, pools, vms }
+        }
+    };
+    validate_pool::review(request, &facts)
+}
+
+fn wrong_kind(kind: &str, group: &str) -> NoVerdict {
+    NoVerdict::WrongKind {
+        expected: format!("{kind} of group {group}"),
+    }
+}
+
+fn json(answer: &Answer) -> Response {
+    let body = serde_json::to_vec(answer).expect("an answer is strings and JSON values");
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}

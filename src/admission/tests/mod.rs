@@ -1,0 +1,1 @@
+//! Cases of the catalogue and rows of the matrix, at the functions that decide them.

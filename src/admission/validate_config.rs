@@ -1,0 +1,182 @@
+//! Says whether VMs can come of a config: its shape, what has no place in it, and what goes wrong in the
+//! pools that use it. KubeVirt's own verdict on the spec comes on top, from KubeVirt.
+//!
+//! Nothing here looks at what a spec means to a guest, and nothing looks at whether what it refers to
+//! exists.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::field::{Cause, Path};
+use super::hooks::{HookKind, HookSpec, NOT_BEING_DELETED, SPEC_CHANGED, rule};
+use super::objects::Lookup;
+use super::review::Request;
+use super::spec_shape;
+use super::verdict::{Verdict, some_of};
+use crate::api::{CONFIG_PLURAL, GROUP, VERSION, VirtualMachinePool};
+use crate::stamp::names::{check_config_name, check_disk_names, is_ambiguous_template};
+use crate::stamp::references::disk_templates_of;
+use crate::stamp::sharing::{self, Finding, Severity};
+use crate::stamp::{PoolInputs, revision_hash};
+
+/// Where it is served.
+pub const PATH: &str = "/admission/validate/virtualmachineconfigs";
+
+/// What the API server has to know of it.
+pub(super) fn hook() -> HookSpec {
+    HookSpec::new(
+        "validate-config.vmpool.dev",
+        HookKind::Validating,
+        PATH,
+        rule(GROUP, VERSION, CONFIG_PLURAL, &["CREATE", "UPDATE"]),
+        &[NOT_BEING_DELETED, SPEC_CHANGED],
+    )
+}
+
+/// Judges the config in `request`, given all pools of its namespace.
+pub fn review(request: &Request, pools: &Lookup<Vec<Arc<VirtualMachinePool>>>) -> Verdict {
+    if !request.operation.writes() || request.leaves_spec_alone() {
+        return Verdict::allowed();
+    }
+    let name = request.object_name();
+    let users = users(name, pools.as_deref().unwrap_or_default());
+    let mut verdict = judge(request, &request.object, &users);
+    if let Some(stored) = request.stored() {
+        verdict = verdict.since(judge(request, stored, &users));
+        if let Some(warning) = reaches_only_new_vms(&request.object, stored, &users) {
+            verdict.warn(warning);
+        }
+    }
+    if let Err(unavailable) = pools {
+        verdict.warn(format!("not all was checked: {unavailable}"));
+    }
+    verdict
+}
+
+/// The pools that use the config, by name.
+fn users<'p>(config: &str, pools: &'p [Arc<VirtualMachinePool>]) -> Vec<&'p VirtualMachinePool> {
+    let mut users: Vec<&VirtualMachinePool> = pools
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|pool| pool.spec.config.name == config)
+        .filter(|pool| pool.metadata.deletion_timestamp.is_none())
+        .collect();
+    users.sort_by_key(|pool| name_of(pool));
+    users
+}
+
+fn judge(request: &Request, object: &Value, users: &[&VirtualMachinePool]) -> Verdict {
+    let mut verdict = Verdict::allowed();
+    let name = request.object_name();
+    if let Err(refusal) = check_config_name(name) {
+        let field = Path::metadata().child("name");
+        verdict
+            .causes
+            .push(Cause::invalid(field, refusal.to_string()));
+    }
+    let spec = match object.get("spec") {
+        Some(Value::Object(spec)) => spec,
+        _ => {
+            let message = "has to be a VirtualMachineSpec";
+            verdict.causes.push(Cause::required(Path::spec(), message));
+            return verdict;
+        }
+    };
+    verdict.causes.extend(spec_shape::check(spec));
+    let whole = &object["spec"];
+    for finding in sharing::misplaced(whole, &request.namespace) {
+        let field = Path::below_spec(&finding.path);
+        verdict
+            .causes
+            .push(Cause::forbidden(field, finding.message));
+    }
+    judge_disk_names(spec, users, &mut verdict);
+    judge_sharing(whole, users, &mut verdict);
+    verdict
+}
+
+/// Whether the names of disks fit those of the VMs they go with.
+fn judge_disk_names(
+    spec: &Map<String, Value>,
+    users: &[&VirtualMachinePool],
+    verdict: &mut Verdict,
+) {
+    for template in disk_templates_of(spec) {
+        let field = Path::spec().child("dataVolumeTemplates");
+        for pool in users {
+            let prefix = pool.spec.vm_prefix(name_of(pool));
+            if let Err(refusal) = check_disk_names(prefix, &template) {
+                let message = format!("pool {}: {refusal}", name_of(pool));
+                verdict.causes.push(Cause::invalid(field.clone(), message));
+            }
+        }
+        if is_ambiguous_template(&template) {
+            verdict.warn(format!(
+                "{field}: with a number in its name, disks of template {template:?} may be named like those of \
+                 another pool; a number whose disk exists already is skipped"
+            ));
+        }
+    }
+}
+
+/// What goes wrong because several VMs come of the config.
+fn judge_sharing(spec: &Value, users: &[&VirtualMachinePool], verdict: &mut Verdict) {
+    let members = |pool: &VirtualMachinePool| u64::from(pool.spec.replicas());
+    let mut findings: Vec<(String, Finding)> = Vec::new();
+    for pool in users.iter().filter(|pool| members(pool) > 1) {
+        let of_pool = sharing::for_several_vms(spec, &PoolInputs::of(pool));
+        let who = format!("pool {}", name_of(pool));
+        findings.extend(of_pool.into_iter().map(|finding| (who.clone(), finding)));
+    }
+    let busy = users.iter().filter(|pool| members(pool) > 0).count();
+    if findings.is_empty() && busy > 1 {
+        // One VM in each of several pools: what a pool's own settings can tell apart is not asked for.
+        let mut between = sharing::exclusive(spec);
+        between.extend(sharing::fixed_identity(spec));
+        between.extend(sharing::shared_on_nodes(spec));
+        let who = "several pools".to_owned();
+        findings.extend(between.into_iter().map(|finding| (who.clone(), finding)));
+    }
+    for (who, finding) in findings {
+        let field = Path::below_spec(&finding.path);
+        match finding.severity {
+            Severity::Refuse => {
+                let message = format!("{who}: {}", finding.message);
+                verdict.causes.push(Cause::invalid(field, message));
+            }
+            Severity::Warn => verdict.warn(format!("{field}: {}", finding.message)),
+        }
+    }
+}
+
+/// What somebody who edits a config in use has to know while the rollout is not built.
+fn reaches_only_new_vms(
+    object: &Value,
+    stored: &Value,
+    users: &[&VirtualMachinePool],
+) -> Option<String> {
+    let hash = |object: &Value| object.get("spec")?.as_object().map(revision_hash);
+    if hash(object) == hash(stored) {
+        return None;
+    }
+    let followers: Vec<&str> = users
+        .iter()
+        .filter(|pool| pool.spec.config.revision.is_none() && pool.spec.replicas() > 0)
+        .filter(|pool| {
+            let strategy = pool.spec.update_strategy.as_ref();
+            strategy.is_none_or(|strategy| strategy.unmanaged.is_none())
+        })
+        .map(|pool| name_of(pool))
+        .collect();
+    (!followers.is_empty()).then(|| {
+        format!(
+            "this edit reaches only new VMs yet: existing VMs of pool {} are not updated",
+            some_of(&followers)
+        )
+    })
+}
+
+fn name_of(pool: &VirtualMachinePool) -> &str {
+    pool.metadata.name.as_deref().unwrap_or_default()
+}

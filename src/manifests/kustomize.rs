@@ -1,0 +1,19 @@
+//! The kustomization files. Only `resources`: whoever installs adds images, replicas and patches in an overlay
+//! of their own.
+
+use serde_json::json;
+
+use super::yaml;
+
+/// A kustomization of these files and folders, applied in this order.
+pub(super) fn of(resources: &[impl AsRef<str>]) -> String {
+    let resources: Vec<&str> = resources.iter().map(AsRef::as_ref).collect();
+    yaml::file([yaml::document(&json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": resources,
+        // In the order of the list: namespace and CRDs first, webhooks last, so that nothing is refused by a
+        // webhook that nobody serves yet.
+        "sortOptions": {"order": "fifo"},
+    }))])
+}

@@ -1,0 +1,154 @@
+//! Who may do what: the program's own ClusterRole, joined from the `rules()` that stand beside the calls that
+//! need them, and what users get of our two kinds with the roles `admin`, `edit` and `view` that they have.
+//!
+//! Rights that only one way of installing needs stand in its overlay, not in the ClusterRole.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::interim::{cache, controller, server};
+use super::program::{labels, metadata};
+use super::{NAME, NAMESPACE, yaml};
+use crate::admission;
+use crate::api::{CONFIG_PLURAL, GROUP, POOL_PLURAL};
+
+/// Name of the ClusterRole with what certificates made at start need.
+const SELF_SIGNED: &str = "vmpool-self-signed";
+
+/// What the program runs as.
+pub fn service_account() -> ServiceAccount {
+    ServiceAccount {
+        metadata: metadata(),
+        ..ServiceAccount::default()
+    }
+}
+
+/// Everything that the program may do, however it is installed.
+pub fn cluster_role() -> ClusterRole {
+    let rules = rules_by_module();
+    role(
+        NAME,
+        rules.into_iter().flat_map(|(_, rules)| rules).collect(),
+    )
+}
+
+/// The ClusterRole for the program's ServiceAccount.
+pub fn cluster_role_binding() -> ClusterRoleBinding {
+    binding(NAME)
+}
+
+/// What a program that makes its own certificates may do besides.
+pub fn self_signed_role() -> ClusterRole {
+    role(SELF_SIGNED, server::rules())
+}
+
+/// The same for the program's ServiceAccount.
+pub fn self_signed_role_binding() -> ClusterRoleBinding {
+    binding(SELF_SIGNED)
+}
+
+/// What users may do with pools and configs, added to the cluster's own roles.
+///
+/// `admin` has every verb, `edit` all but deleting a whole namespace's worth at once, `view` reads. Status is
+/// for the program alone to write. Who may edit a pool may scale it; the `scale` subresource is for those who
+/// (or autoscalers that) may do nothing else.
+pub fn user_roles() -> Vec<ClusterRole> {
+    let read = ["get", "list", "watch"];
+    let write = ["create", "update", "patch", "delete"];
+    let kinds = [POOL_PLURAL, CONFIG_PLURAL];
+    let scale = format!("{POOL_PLURAL}/scale");
+    let status = [POOL_PLURAL, CONFIG_PLURAL].map(|plural| format!("{plural}/status"));
+    let edit: Vec<&str> = read.into_iter().chain(write).collect();
+    let admin: Vec<&str> = edit.iter().copied().chain(["deletecollection"]).collect();
+    let reads = || rule(GROUP, &[&status[0], &status[1]], &["get"]);
+    let scales = || rule(GROUP, &[&scale], &["get", "update", "patch"]);
+    [
+        (
+            "admin",
+            vec![rule(GROUP, &kinds, &admin), reads(), scales()],
+        ),
+        ("edit", vec![rule(GROUP, &kinds, &edit), reads(), scales()]),
+        (
+            "view",
+            vec![
+                rule(GROUP, &kinds, &read),
+                reads(),
+                rule(GROUP, &[&scale], &["get"]),
+            ],
+        ),
+    ]
+    .into_iter()
+    .map(|(name, rules)| {
+        let mut role = role(&format!("{NAME}-{name}"), rules);
+        role.metadata.labels.get_or_insert_default().insert(
+            format!("rbac.authorization.k8s.io/aggregate-to-{name}"),
+            "true".to_owned(),
+        );
+        role
+    })
+    .collect()
+}
+
+/// The ClusterRole's file: each rule below a comment that names the module where its reason stands.
+pub(super) fn cluster_role_file() -> String {
+    let mut text = yaml::document(&role(NAME, Vec::new()));
+    text = text.replace("rules: []\n", "rules:\n");
+    for (module, rules) in rules_by_module() {
+        text += &format!("# Why, stands beside each rule in `rules()` of src/{module}.\n");
+        text += &yaml::document(&rules);
+    }
+    yaml::file([text])
+}
+
+/// The rules by the folder in src that they come from.
+fn rules_by_module() -> [(&'static str, Vec<PolicyRule>); 3] {
+    [
+        ("admission", admission::rules()),
+        ("cache", cache::rules()),
+        ("controller", controller::rules()),
+    ]
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+fn role(name: &str, rules: Vec<PolicyRule>) -> ClusterRole {
+    ClusterRole {
+        metadata: cluster_metadata(name),
+        rules: Some(rules),
+        ..ClusterRole::default()
+    }
+}
+
+fn binding(role: &str) -> ClusterRoleBinding {
+    ClusterRoleBinding {
+        metadata: cluster_metadata(role),
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "ClusterRole".to_owned(),
+            name: role.to_owned(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: NAME.to_owned(),
+            namespace: Some(NAMESPACE.to_owned()),
+            ..Subject::default()
+        }]),
+    }
+}
+
+pub(super) fn cluster_metadata(name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels()),
+        ..ObjectMeta::default()
+    }
+}
