@@ -66,7 +66,6 @@ pub struct ControlPlane {
     authority: Authority,
     kubeconfig: PathBuf,
     config: Config,
-    client: Client,
     dir: Option<TempDir>,
     path: PathBuf,
     kept: bool,
@@ -106,7 +105,7 @@ impl ControlPlane {
         let etcd_health = format!("http://127.0.0.1:{}/health", layout.etcd_port);
         let url = format!("https://127.0.0.1:{}", layout.apiserver_port);
         let (authority, kubeconfig) = write_files(&layout, &url)?;
-        let (config, client) = client(&kubeconfig).await?;
+        let (config, _) = client(&kubeconfig).await?;
         let mut apiserver_flags = flags::apiserver(&layout);
         apiserver_flags.extend(options.apiserver_flags.iter().cloned());
         let mut manager_flags = flags::controller_manager(&layout);
@@ -123,7 +122,6 @@ impl ControlPlane {
             authority,
             kubeconfig,
             config,
-            client,
             path: dir.path().to_path_buf(),
             dir: Some(dir),
             kept,
@@ -159,7 +157,7 @@ impl ControlPlane {
         self.controller_manager.spawn()?;
         let health = format!("{}/healthz", self.controller_manager_url);
         wait_ready(&self.controller_manager, &health).await?;
-        access::wait_service_account(&self.client, "default", "default", READY_TIMEOUT)
+        access::wait_service_account(&self.admin(), "default", "default", READY_TIMEOUT)
             .await
             .with_context(|| self.controller_manager.log_tail())
     }
@@ -192,8 +190,16 @@ impl ControlPlane {
     }
 
     /// A client of an administrator (system:masters, not subject to priority and fairness).
+    ///
+    /// A new one each time, since a client lives on the runtime that made it: tests that share a
+    /// control plane have a runtime each.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
     pub fn admin(&self) -> Client {
-        self.client.clone()
+        Client::try_from(self.config.clone())
+            .expect("the same configuration made a client when the control plane was started")
     }
 
     /// The administrator's kubeconfig.
