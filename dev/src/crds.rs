@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 pub const KUBEVIRT_CRDS_ENV: &str = "VMPOOL_KUBEVIRT_CRDS";
 
 /// A CRD is established in a moment; large ones on a busy machine take seconds.
-const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
+const ESTABLISH_TIMEOUT: Duration = Duration::from_mins(1);
 const MANAGER: &str = "vmpool-dev";
 
 /// Installs KubeVirt's CRDs and CDI's.

@@ -1,3 +1,38 @@
-//! The `cargo dev` command.
+//! `cargo dev`: what a developer runs. It reads the command line; the work is in the library.
 
-fn main() {}
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use dev::commands::{test, up};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo dev",
+    bin_name = "cargo dev",
+    about = "Develop and test vmpool"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything that CI runs, or only some tests
+    Test(test::Args),
+    /// Start a control plane with KubeVirt's CRDs and leave it running until Ctrl-C
+    Up,
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Test(args) => test::run(&args),
+        Command::Up => in_runtime(up::run()),
+    }
+}
+
+fn in_runtime(work: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
+}

@@ -49,7 +49,8 @@ pub const DEFAULT_ORDINAL_START: i32 = 1;
     validation = Rule::new("size(self.metadata.name) <= 63")
         .message("the pool's name becomes a label value of its VMs: it can have at most 63 characters"),
     validation = Rule::new("!has(oldSelf.status) || !has(oldSelf.status.replicas) || oldSelf.status.replicas == 0 || !has(oldSelf.spec.nameGeneration) || !has(oldSelf.spec.nameGeneration.vmPrefix) || (has(self.spec.nameGeneration) && has(self.spec.nameGeneration.vmPrefix) && self.spec.nameGeneration.vmPrefix == oldSelf.spec.nameGeneration.vmPrefix)")
-        .message("vmPrefix can't be changed while the pool has VMs: scale to 0 first, or make another pool"),
+        .message("vmPrefix can't be changed while the pool has VMs: scale to 0 first, or make another pool")
+        .field_path(".spec.nameGeneration.vmPrefix"),
     printcolumn(name = "Config", type_ = "string", json_path = ".spec.config.name"),
     printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "Current", type_ = "integer", json_path = ".status.replicas"),

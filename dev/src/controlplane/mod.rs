@@ -34,7 +34,7 @@ use crate::reaper;
 pub const KEEP_ENV: &str = "VMPOOL_KEEP";
 
 /// The first start takes some 5 s; CI machines are shared and slow.
-const READY_TIMEOUT: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 /// Short, since waiting is what a start is made of.
 const READY_POLL: Duration = Duration::from_millis(100);
 /// What a controller-manager needs to end by itself.

@@ -119,10 +119,10 @@ async fn terminate(child: &mut Child, grace: Duration) -> String {
 
 /// Ends when the process should be restarted, with the reason.
 async fn probe(spec: &ProcessSpec, state: &watch::Sender<State>) -> String {
-    if let Some(startup) = &spec.startup {
-        if let Err(reason) = settle(startup, "startup").await {
-            return reason;
-        }
+    if let Some(startup) = &spec.startup
+        && let Err(reason) = settle(startup, "startup").await
+    {
+        return reason;
     }
     let readiness = async {
         match &spec.readiness {

@@ -1,0 +1,202 @@
+//! `cargo dev test`: everything that CI runs, in the same way. CI calls this and nothing else.
+//!
+//! Every step runs even if one before it failed, so that one run tells all. The tests come last,
+//! and the last line counts them.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::binaries::find_or_build;
+use crate::crds::KUBEVIRT_CRDS_ENV;
+use crate::workspace;
+
+/// What `cargo dev test` can be told.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Given to `cargo test`; with any of these only the tests run: `cargo dev test -p vmpool nr_`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// A check of sources: arguments of cargo, and a variable to set.
+struct Check {
+    name: &'static str,
+    args: &'static [&'static str],
+    env: Option<(&'static str, &'static str)>,
+}
+
+const CHECKS: [Check; 3] = [
+    Check {
+        name: "format",
+        args: &["fmt", "--all", "--check"],
+        env: None,
+    },
+    Check {
+        name: "lints",
+        args: &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        env: None,
+    },
+    Check {
+        name: "documentation",
+        args: &["doc", "--workspace", "--no-deps", "--locked"],
+        env: Some(("RUSTDOCFLAGS", "-D warnings")),
+    },
+];
+
+/// How many tests passed and failed, over all test binaries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+impl Counts {
+    /// Adds a line like `test result: ok. 9 passed; 0 failed; 0 ignored; …`; others are nothing.
+    fn add_line(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else {
+            return;
+        };
+        let count = |what: &str| {
+            let mut words = result
+                .split([' ', ';', '.'])
+                .filter(|word| !word.is_empty());
+            let mut last = words.next();
+            for word in words {
+                if word == what {
+                    return last.and_then(|number| number.parse().ok()).unwrap_or(0);
+                }
+                last = Some(word);
+            }
+            0
+        };
+        self.passed += count("passed");
+        self.failed += count("failed");
+    }
+}
+
+/// Runs everything; an error names what failed.
+pub fn run(args: &Args) -> Result<()> {
+    // First, so that no test waits for it.
+    find_or_build(&|line| println!("{line}"))?;
+    let mut failures = Vec::new();
+    if args.args.is_empty() {
+        for check in &CHECKS {
+            let mut command = cargo(check.args);
+            command.envs(check.env);
+            failures.extend(step(check.name, &mut command)?);
+        }
+        failures.extend(dependencies()?);
+    }
+    println!("== tests");
+    let (counts, succeeded) = tests(&args.args)?;
+    if !succeeded {
+        failures.push("tests");
+    }
+    for failure in &failures {
+        println!("FAILED: {failure}");
+    }
+    println!("{counts}");
+    if !failures.is_empty() {
+        bail!("failed: {}", failures.join(", "));
+    }
+    Ok(())
+}
+
+fn cargo(args: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(workspace()).args(args);
+    command
+}
+
+/// Runs one step; answers its name if it failed.
+fn step(name: &'static str, command: &mut Command) -> Result<Option<&'static str>> {
+    println!("== {name}");
+    let started = Instant::now();
+    let status = command
+        .status()
+        .with_context(|| format!("failed to run the step {name}"))?;
+    println!("== {name}: {status}, {} s", started.elapsed().as_secs());
+    Ok((!status.success()).then_some(name))
+}
+
+/// Licenses, duplicates and sources. Not every machine has the tool, and what it finds changes
+/// only with `Cargo.lock`; advisories need the network and are left out.
+fn dependencies() -> Result<Option<&'static str>> {
+    let found = cargo(&["deny", "--version"]).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        println!("== dependencies: skipped, cargo-deny is not installed");
+        return Ok(None);
+    }
+    let args = ["deny", "--locked", "check", "bans", "licenses", "sources"];
+    step("dependencies", &mut cargo(&args))
+}
+
+/// Runs the tests, shows their output as it comes, and counts.
+fn tests(args: &[String]) -> Result<(Counts, bool)> {
+    let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
+    if args.is_empty() {
+        command.arg("--workspace");
+    }
+    command.args(args).stdout(Stdio::piped());
+    let crds = workspace().join("../shared/kubevirt/crds");
+    if std::env::var_os(KUBEVIRT_CRDS_ENV).is_none() && crds.is_dir() {
+        command.env(KUBEVIRT_CRDS_ENV, crds);
+    }
+    let mut child = command.spawn().context("failed to run cargo test")?;
+    let output = child.stdout.take().expect("stdout is piped");
+    let mut counts = Counts::default();
+    let mut lines = BufReader::new(output);
+    let mut line = Vec::new();
+    while lines
+        .read_until(b'\n', &mut line)
+        .context("failed to read the tests' output")?
+        > 0
+    {
+        let mut stdout = std::io::stdout();
+        stdout
+            .write_all(&line)
+            .context("failed to show the tests' output")?;
+        counts.add_line(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    let status = child.wait().context("failed to wait for cargo test")?;
+    Ok((counts, status.success()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_summed_over_test_binaries() {
+        let mut counts = Counts::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; \
+             finished in 0.01s",
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
+        ] {
+            counts.add_line(line);
+        }
+        assert_eq!(counts.to_string(), "15 passed, 2 failed");
+    }
+}
