@@ -14,3 +14,5 @@ pub const REVISION_HISTORY_LIMIT: &str = "vmpool.dev/revision-history-limit";
 pub const DETACHED_FROM: &str = "vmpool.dev/detached-from";
 /// On a VM that somebody creates from a config without a pool.
 pub const FROM_CONFIG: &str = "vmpool.dev/config";
+/// Beside [`FROM_CONFIG`]: what references get behind a dash, as members' get their ordinal.
+pub const POSTFIX: &str = "vmpool.dev/postfix";

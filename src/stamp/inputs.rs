@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::references::Flag;
 use super::revision::stamp_hash;
+use crate::api::VirtualMachinePool;
 
 /// The part of a pool's spec that shows in its VMs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,35 @@ pub struct StampMark {
 }
 
 impl PoolInputs {
+    /// What a pool says about its VMs, with the defaults of what it doesn't say.
+    pub fn of(pool: &VirtualMachinePool) -> Self {
+        let naming = pool.spec.name_generation.clone().unwrap_or_default();
+        let metadata = pool
+            .spec
+            .virtual_machine_metadata
+            .clone()
+            .unwrap_or_default();
+        Self {
+            vm_prefix: naming.vm_prefix.unwrap_or_else(|| pool.name_any()),
+            append_postfix_to_secret_references: naming
+                .append_postfix_to_secret_references
+                .unwrap_or_default(),
+            append_postfix_to_config_map_references: naming
+                .append_postfix_to_config_map_references
+                .unwrap_or_default(),
+            append_postfix_to_volume_claim_references: naming
+                .append_postfix_to_volume_claim_references
+                .unwrap_or_default(),
+            shared_secrets: naming.shared_secrets.into_iter().collect(),
+            shared_config_maps: naming.shared_config_maps.into_iter().collect(),
+            shared_volume_claims: naming.shared_volume_claims.into_iter().collect(),
+            virtual_machine_metadata: VmMetadata {
+                labels: metadata.labels,
+                annotations: metadata.annotations,
+            },
+        }
+    }
+
     /// Whether references of this kind get the ordinal.
     pub fn appends(&self, flag: Flag) -> bool {
         match flag {
@@ -104,6 +135,7 @@ impl StampMark {
     }
 
     /// The annotation's value: compact JSON.
+    #[expect(clippy::missing_panics_doc, reason = "it can't")]
     pub fn to_annotation(&self) -> String {
         serde_json::to_string(self).expect("strings, booleans, maps with string keys are JSON")
     }
@@ -131,6 +163,43 @@ mod tests {
         let text = mark.to_annotation();
         assert!(text.ends_with(r#""inputs":{"vmPrefix":"web"}}"#), "{text}");
         assert_eq!(StampMark::parse(&text), Some(mark));
+    }
+
+    #[test]
+    fn the_inputs_of_a_pool_are_what_it_says_and_defaults() {
+        let pool = |spec: serde_json::Value| {
+            let pool = serde_json::json!({
+                "apiVersion": "vmpool.dev/v1alpha1",
+                "kind": "VirtualMachinePool",
+                "metadata": {"name": "web"},
+                "spec": spec,
+            });
+            PoolInputs::of(&serde_json::from_value(pool).unwrap())
+        };
+        let plain = PoolInputs {
+            vm_prefix: "web".to_owned(),
+            ..PoolInputs::default()
+        };
+        assert_eq!(pool(serde_json::json!({"config": {"name": "cfg"}})), plain);
+
+        let said = serde_json::json!({
+            "vmPrefix": "w",
+            "appendPostfixToSecretReferences": true,
+            "appendPostfixToConfigMapReferences": true,
+            "appendPostfixToVolumeClaimReferences": true,
+            "sharedSecrets": ["a"],
+            "sharedConfigMaps": ["b"],
+            "sharedVolumeClaims": ["c"],
+        });
+        let metadata = serde_json::json!({"labels": {"l": "1"}, "annotations": {"a": "2"}});
+        let inputs = pool(serde_json::json!({
+            "config": {"name": "cfg"},
+            "nameGeneration": said,
+            "virtualMachineMetadata": metadata,
+        }));
+        let mut expected = said;
+        expected["virtualMachineMetadata"] = metadata;
+        assert_eq!(serde_json::to_value(inputs).unwrap(), expected);
     }
 
     #[test]

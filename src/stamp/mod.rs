@@ -27,35 +27,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::api::{self, annotations, labels};
+
 pub use self::inputs::{PoolInputs, StampMark, VmMetadata};
-use self::keys::{annotations, labels};
 pub use self::names::{disk_name, parse_ordinal, vm_name};
 pub use self::references::{Flag, Kind, Naming, Reference, Row, Rule, referenced_names, rewrite};
 pub use self::repair::repair;
 pub use self::revision::{normalise, revision_hash, revision_name, stamp_hash};
 pub use self::strip::{Stripped, strip};
-
-/// Strings of `api`, until that is there.
-mod keys {
-    pub(crate) const DOMAIN: &str = "vmpool.dev";
-    pub(crate) const GROUP: &str = "vmpool.dev";
-    pub(crate) const VERSION: &str = "v1alpha1";
-    pub(crate) const POOL_KIND: &str = "VirtualMachinePool";
-    pub(crate) mod labels {
-        pub(crate) const POOL: &str = "vmpool.dev/pool";
-        pub(crate) const POOL_UID: &str = "vmpool.dev/pool-uid";
-        pub(crate) const ORDINAL: &str = "vmpool.dev/ordinal";
-        pub(crate) const CONFIG: &str = "vmpool.dev/config";
-        pub(crate) const REVISION: &str = "vmpool.dev/revision";
-    }
-    pub(crate) mod annotations {
-        pub(crate) const STAMP: &str = "vmpool.dev/stamp";
-        pub(crate) const MEMBER_OF: &str = "vmpool.dev/member-of";
-        pub(crate) const STAMP_HASH: &str = "vmpool.dev/stamp-hash";
-        pub(crate) const CONFIG: &str = "vmpool.dev/config";
-        pub(crate) const POSTFIX: &str = "vmpool.dev/postfix";
-    }
-}
 
 /// All that a stamp is made of.
 #[derive(Clone, Copy, Debug)]
@@ -139,8 +118,8 @@ pub fn stamp(input: &StampInput<'_>) -> Value {
 /// The reference that makes a VM a member of a pool.
 pub fn owner_reference(pool: &PoolIdentity<'_>) -> Value {
     json!({
-        "apiVersion": format!("{}/{}", keys::GROUP, keys::VERSION),
-        "kind": keys::POOL_KIND,
+        "apiVersion": api::API_VERSION,
+        "kind": api::POOL_KIND,
         "name": pool.name,
         "uid": pool.uid,
         "controller": true,

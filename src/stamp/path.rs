@@ -134,7 +134,7 @@ mod tests {
     fn found(pattern: &'static str, value: &Value) -> Vec<String> {
         let mut found = Vec::new();
         Pattern::parse(pattern).visit(value, &mut |path, value| {
-            found.push(format!("{path}={value}"))
+            found.push(format!("{path}={value}"));
         });
         found
     }

@@ -139,9 +139,6 @@ static PATTERNS: LazyLock<Vec<(Pattern, &'static Row)>> = LazyLock::new(|| {
         .collect()
 });
 
-static TEMPLATE_NAMES: LazyLock<Pattern> =
-    LazyLock::new(|| Pattern::parse("dataVolumeTemplates[].metadata.name"));
-
 /// Puts the names in a VM spec right for one VM. Only string values in fields of the table change.
 pub fn rewrite(spec: &mut Value, naming: &Naming<'_>) {
     let templates = disk_templates(spec);
@@ -179,15 +176,7 @@ pub fn referenced_names(spec: &Value) -> Vec<Reference> {
 
 /// The names of a spec's disk templates.
 pub fn disk_templates(spec: &Value) -> BTreeSet<String> {
-    let mut templates = BTreeSet::new();
-    TEMPLATE_NAMES.visit(spec, &mut |_, value| {
-        if let Value::String(name) = value
-            && !name.is_empty()
-        {
-            templates.insert(name.clone());
-        }
-    });
-    templates
+    spec.as_object().map(disk_templates_of).unwrap_or_default()
 }
 
 /// The same for a config's spec as it is stored.

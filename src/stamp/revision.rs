@@ -83,6 +83,7 @@ pub fn revision_name(config: &str, content_hash: &str) -> String {
 }
 
 /// The hash of a stamp: over the content of the revision, by its hash, and the pool's inputs.
+#[expect(clippy::missing_panics_doc, reason = "it can't")]
 pub fn stamp_hash(content_hash: &str, inputs: &PoolInputs) -> String {
     let inputs =
         serde_json::to_value(inputs).expect("strings, booleans, maps with string keys are JSON");

@@ -2,7 +2,7 @@
 //! was a member and is not any more.
 //!
 //! Takes every label and annotation of our domain, from the VM and its template, and the controller
-//! reference to our pools. Keeps the two annotations by which anyone may ask for a single VM from a
+//! reference to our pools. Keeps the annotations by which anyone may ask for a single VM from a
 //! config, and everything that is not ours, names of disks and secrets included: they are what the
 //! VM has.
 
@@ -10,10 +10,15 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use serde_json::Value;
 
-use super::keys::{DOMAIN, GROUP, POOL_KIND, annotations};
+use crate::api::{GROUP, POOL_KIND, annotations, labels};
 
-/// Annotations of our domain that are a user's request, not a mark.
-const REQUESTS: &[&str] = &[annotations::CONFIG, annotations::POSTFIX];
+/// Annotations of our domain on a VM that are no marks of a member: a user's request for a single VM
+/// from a config, and where a VM that left came from. (A label of a member has the key of one.)
+const KEPT_ANNOTATIONS: &[&str] = &[
+    annotations::DETACHED_FROM,
+    annotations::FROM_CONFIG,
+    annotations::POSTFIX,
+];
 
 /// The patch, and what it takes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,23 +33,26 @@ pub struct Stripped {
 pub fn strip(vm: &Value) -> Stripped {
     let mut stripped = Stripped::default();
     strip_owner(vm, &mut stripped);
-    for (what, place) in [
-        ("label", &["metadata", "labels"][..]),
-        ("annotation", &["metadata", "annotations"]),
+    for (what, place, kept) in [
+        ("label", &["metadata", "labels"][..], &[][..]),
+        ("annotation", &["metadata", "annotations"], KEPT_ANNOTATIONS),
         (
             "template label",
             &["spec", "template", "metadata", "labels"],
+            &[],
         ),
         (
             "template annotation",
             &["spec", "template", "metadata", "annotations"],
+            &[],
         ),
     ] {
         let pointer = PointerBuf::from_tokens(place.iter().copied());
         let Some(map) = vm.pointer(pointer.as_str()).and_then(Value::as_object) else {
             continue;
         };
-        for key in map.keys().filter(|key| is_ours(key)) {
+        let ours = |key: &&String| key.starts_with(labels::PREFIX) && !kept.contains(&key.as_str());
+        for key in map.keys().filter(ours) {
             let mut path = pointer.clone();
             path.push_back(key.as_str());
             stripped
@@ -105,11 +113,4 @@ fn is_controlling_pool(owner: &Value) -> bool {
         .and_then(Value::as_bool)
         .unwrap_or_default();
     controls && group == GROUP && text("kind") == POOL_KIND
-}
-
-/// Whether a label's or annotation's key is in our domain, and no request.
-fn is_ours(key: &str) -> bool {
-    key.split_once('/')
-        .is_some_and(|(domain, _)| domain == DOMAIN)
-        && !REQUESTS.contains(&key)
 }
