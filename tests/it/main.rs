@@ -12,7 +12,10 @@ mod objects;
 mod shared;
 mod space;
 
+mod membership;
 mod names;
+mod resilience;
+mod scaling;
 
 pub(crate) use self::shared::{shared, with_namespace, with_own};
 pub(crate) use self::space::{Kind, Space};
