@@ -19,10 +19,13 @@ mod docs;
 mod install;
 mod isolation;
 mod lossless;
+mod membership;
 mod names;
 mod references;
+mod resilience;
 mod revisions;
 mod scale_paths;
+mod scaling;
 mod validation;
 
 pub(crate) use self::shared::{shared, with_namespace, with_own};
