@@ -10,5 +10,6 @@ pub mod cli;
 pub mod clock;
 pub mod kubevirt;
 pub mod plan;
+pub mod server;
 pub mod stamp;
 pub mod telemetry;
