@@ -13,7 +13,6 @@ pub mod controller;
 pub mod kubevirt;
 pub mod manifests;
 pub mod plan;
-pub mod run;
 pub mod server;
 pub mod stamp;
 pub mod telemetry;
