@@ -1,5 +1,7 @@
 //! `cargo dev`: what a developer runs. It reads the command line; the work is in the library.
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use dev::commands::{test, up};
@@ -23,11 +25,16 @@ enum Command {
     Up,
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
-        Command::Test(args) => test::run(&args),
-        Command::Up => in_runtime(up::run()),
-    }
+fn main() -> Result<ExitCode> {
+    let succeeded = match Cli::parse().command {
+        Command::Test(args) => test::run(&args)?,
+        Command::Up => in_runtime(up::run()).map(|()| true)?,
+    };
+    Ok(if succeeded {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn in_runtime(work: impl Future<Output = Result<()>>) -> Result<()> {

@@ -27,6 +27,14 @@ pub mod reasons {
     pub const SCALING_OUT: &str = "ScalingOut";
     /// Members are being removed.
     pub const SCALING_IN: &str = "ScalingIn";
+    /// At least as many members as wanted are available, or halted by intent.
+    pub const MEMBERS_AVAILABLE: &str = "MembersAvailable";
+    /// Fewer members than wanted are available, or halted by intent.
+    pub const MEMBERS_UNAVAILABLE: &str = "MembersUnavailable";
+    /// The pool is being deleted.
+    pub const DELETING: &str = "Deleting";
+    /// The stored spec asks for something that this version of the program can't do.
+    pub const NOT_SUPPORTED: &str = "NotSupported";
     /// Members exist and are not available yet.
     pub const WAITING_FOR_MEMBERS: &str = "WaitingForMembers";
     /// `spec.paused`.

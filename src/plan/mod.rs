@@ -1,11 +1,31 @@
 //! Decides what is to be done for one pool, and says why. Pure: [`plan`] reads a [`Snapshot`] and the time,
 //! and returns data; `controller::apply` turns it into calls. Nothing here reads a clock, a cache or the
 //! network, and the same `plan` is to serve previews.
+//!
+//! Scaling out and in never happen in one plan, and what was answered but is not seen yet is counted as done
+//! (`expected_creates`, `expected_deletes`), so that a stale cache makes no VM too many and deletes none
+//! twice. A paused pool and one that is being deleted get no action; their status goes on. What failed is
+//! held back until [`Failure::retry_at`], and only that: a refused delete holds back deletes, a refused
+//! release releases, everything else creates.
 
-use std::collections::BTreeMap;
+mod conditions;
+mod membership;
+mod scale_in;
+mod scale_out;
+mod selection;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
+use self::conditions::Findings;
+use self::membership::Membership;
+use self::scale_in::ScaleIn;
+use self::scale_out::ScaleOut;
+use self::status::earliest;
+use crate::api::annotations;
+use crate::api::conditions::reasons;
 use crate::api::{VirtualMachinePoolSpec, VirtualMachinePoolStatus};
 use crate::kubevirt::{VmView, VmiView};
 
@@ -29,8 +49,10 @@ pub struct Snapshot {
     pub expected_creates: Vec<u32>,
     /// UIDs of members whose deletion was answered with success and that the cache still shows alive.
     pub expected_deletes: Vec<String>,
-    /// Since when each ordinal has been waited for, from the last [`Plan::waiting`].
+    /// Since when each ordinal has been seen going away, from the last [`Plan::waiting`].
     pub waiting: BTreeMap<u32, Timestamp>,
+    /// From the last [`Plan::memory`].
+    pub memory: Memory,
     /// What went wrong in the last pass.
     pub failure: Option<Failure>,
     /// Whether KubeVirt's CRDs are installed.
@@ -39,6 +61,17 @@ pub struct Snapshot {
     pub cdi_installed: bool,
     /// Limits from the command line.
     pub limits: Limits,
+}
+
+/// What one plan hands to the next one of the same pool, beside [`Plan::waiting`]. It lives in memory only:
+/// losing it (a restart, a new leader) costs one repeated event or a clock that starts anew.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Memory {
+    /// Taken ordinals that an event has told of.
+    pub reported_taken: BTreeSet<u32>,
+    /// Since when members have been seen Ready, by UID, of those whose instance doesn't say or names a time
+    /// to come.
+    pub ready_since: BTreeMap<String, Timestamp>,
 }
 
 /// The pool itself.
@@ -120,7 +153,8 @@ pub struct Failure {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// No create before then.
+    /// What failed is not tried before then: a delete after `FailedDelete`, a release after `FailedRelease`,
+    /// a create after everything else.
     pub retry_at: Timestamp,
 }
 
@@ -142,8 +176,10 @@ pub struct Plan {
     pub events: Vec<Note>,
     /// When to look again if nothing happens before.
     pub wake_at: Option<Timestamp>,
-    /// Since when each ordinal is waited for; to be handed back in the next snapshot.
+    /// Since when each ordinal has been seen going away; to be handed back in the next snapshot.
     pub waiting: BTreeMap<u32, Timestamp>,
+    /// To be handed back in the next snapshot.
+    pub memory: Memory,
 }
 
 /// One deed. The reason reaches log and event.
@@ -183,3 +219,167 @@ pub struct Note {
     /// For people.
     pub message: String,
 }
+
+impl Action {
+    /// The reason under which it is reported when it was done; one of `conditions::reasons`.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => reasons::CREATED,
+            Self::Delete { .. } => reasons::DELETED,
+            Self::Release { .. } => reasons::RELEASED,
+        }
+    }
+}
+
+/// Decides what is to be done for the pool in `snapshot` at the time `now`, and what to say of it.
+pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
+    let pool = &snapshot.pool;
+    let members = Membership::of(snapshot);
+    let observed = status::observe(snapshot, &members, now);
+    let departures = scale_out::departures(snapshot, &members);
+    let waiting = scale_out::seen_since(&departures, &snapshot.waiting, now);
+    let acts = !pool.deleting && !pool.spec.is_paused() && snapshot.kubevirt_installed;
+    let mut scale_out = ScaleOut::default();
+    let mut scale_in = ScaleIn::default();
+    let mut former = Vec::new();
+    if acts {
+        scale_in = scale_in::choose(snapshot, &members);
+        former = former_members(snapshot);
+    }
+    if acts && conditions::can_stamp(snapshot) {
+        scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, now);
+    }
+
+    let findings = Findings {
+        snapshot,
+        members: &members,
+        counts: &observed.status,
+        scale_out: &scale_out,
+        scale_in: &scale_in,
+        surplus: scale_in::surplus(snapshot, &members),
+        former: former.len(),
+    };
+    let conditions = conditions::conditions(&findings, now);
+    let events = conditions::events(&findings);
+
+    let mut pace = Pace::new(snapshot, now);
+    let mut actions = pace.take(reasons::FAILED_RELEASE, former.into_iter().map(release));
+    actions.extend(
+        pace.take(
+            reasons::FAILED_CREATE,
+            scale_out
+                .create
+                .iter()
+                .map(|&ordinal| Action::Create { ordinal }),
+        ),
+    );
+    actions.extend(pace.take(
+        reasons::FAILED_DELETE,
+        scale_in.remove.iter().copied().map(delete),
+    ));
+    let wake_at = scale_out
+        .waited
+        .values()
+        .map(|(_, until)| *until)
+        .chain(observed.next_available)
+        .fold(pace.wake_at, earliest);
+
+    Plan {
+        actions,
+        status: VirtualMachinePoolStatus {
+            conditions,
+            ..observed.status
+        },
+        events,
+        wake_at,
+        waiting,
+        memory: Memory {
+            reported_taken: reported_taken(snapshot, &scale_out),
+            ready_since: observed.ready_since,
+        },
+    }
+}
+
+/// Former members that still carry our marks and stay.
+fn former_members(snapshot: &Snapshot) -> Vec<&VmView> {
+    let uid = &snapshot.pool.uid;
+    snapshot
+        .former
+        .iter()
+        .filter(|vm| vm.deleting_since.is_none() && !vm.is_member_of(uid))
+        .filter(|vm| vm.annotations.get(annotations::MEMBER_OF) == Some(uid))
+        .collect()
+}
+
+/// Taken ordinals that an event has told of by now. One that was free in between is told of again.
+fn reported_taken(snapshot: &Snapshot, scale_out: &ScaleOut) -> BTreeSet<u32> {
+    let still_taken =
+        |ordinal: &&u32| matches!(snapshot.occupied.get(ordinal), Some(Occupied::Taken { .. }));
+    let before = snapshot.memory.reported_taken.iter().filter(still_taken);
+    before.chain(scale_out.taken.keys()).copied().collect()
+}
+
+fn delete(member: &Member) -> Action {
+    Action::Delete {
+        name: member.vm.name.clone(),
+        uid: member.vm.uid.clone(),
+        resource_version: member.vm.resource_version.clone(),
+    }
+}
+
+fn release(vm: &VmView) -> Action {
+    Action::Release {
+        name: vm.name.clone(),
+        uid: vm.uid.clone(),
+    }
+}
+
+/// How much of what is to be done is done in this pass, and when the rest is.
+struct Pace {
+    /// The kind of deed that failed, and when it may be tried again.
+    held: Option<(&'static str, Timestamp)>,
+    burst: usize,
+    now: Timestamp,
+    wake_at: Option<Timestamp>,
+}
+
+impl Pace {
+    fn new(snapshot: &Snapshot, now: Timestamp) -> Self {
+        let held = snapshot.failure.as_ref().map(|failure| {
+            let kind = match failure.reason {
+                reasons::FAILED_DELETE | reasons::FAILED_RELEASE => failure.reason,
+                _ => reasons::FAILED_CREATE,
+            };
+            (kind, failure.retry_at)
+        });
+        Self {
+            held: held.filter(|(_, retry_at)| *retry_at > now),
+            burst: snapshot.limits.burst.max(1) as usize,
+            now,
+            wake_at: None,
+        }
+    }
+
+    /// The first of `deeds`; `kind` is the reason under which their failure is reported.
+    fn take(
+        &mut self,
+        kind: &'static str,
+        deeds: impl ExactSizeIterator<Item = Action>,
+    ) -> Vec<Action> {
+        if let Some((held, retry_at)) = self.held
+            && held == kind
+        {
+            if deeds.len() > 0 {
+                self.wake_at = earliest(self.wake_at, retry_at);
+            }
+            return Vec::new();
+        }
+        if deeds.len() > self.burst {
+            self.wake_at = earliest(self.wake_at, self.now);
+        }
+        deeds.take(self.burst).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,9 @@ pub(super) struct Daemon {
     program: PathBuf,
     args: Vec<OsString>,
     log: PathBuf,
+    pid_file: PathBuf,
+    /// Left to itself: neither the reaper nor we end it.
+    kept: bool,
     child: Mutex<Option<Child>>,
 }
 
@@ -33,12 +36,15 @@ impl Daemon {
         program: &Path,
         args: Vec<impl Into<OsString>>,
         dir: &Path,
+        kept: bool,
     ) -> Self {
         Self {
             name,
             program: program.to_path_buf(),
             args: args.into_iter().map(Into::into).collect(),
             log: dir.join(format!("{name}.log")),
+            pid_file: dir.join(format!("{name}.pid")),
+            kept,
             child: Mutex::new(None),
         }
     }
@@ -63,9 +69,12 @@ impl Daemon {
             .process_group(0)
             .spawn()
             .with_context(|| format!("failed to start {:?}", self.program))?;
-        reaper::watch(child.id());
+        if !self.kept {
+            reaper::watch(child.id());
+        }
+        let written = fs::write(&self.pid_file, format!("{}\n", child.id()));
         *self.child() = Some(child);
-        Ok(())
+        written.with_context(|| format!("failed to write {:?}", self.pid_file))
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
@@ -104,13 +113,6 @@ impl Daemon {
         self.kill();
     }
 
-    /// Lets it live on: no longer ours to end.
-    pub(super) fn release(&self) {
-        if let Some(child) = self.child().take() {
-            reaper::forget(child.id());
-        }
-    }
-
     /// The end of its log, for error texts.
     pub(super) fn log_tail(&self) -> String {
         tail(&self.log).unwrap_or_else(|error| format!("(no log: {error})"))
@@ -123,7 +125,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.kill();
+        if !self.kept {
+            self.kill();
+        }
     }
 }
 

@@ -110,7 +110,8 @@ impl ControlPlane {
         apiserver_flags.extend(options.apiserver_flags.iter().cloned());
         let mut manager_flags = flags::controller_manager(&layout);
         manager_flags.extend(options.controller_manager_flags.iter().cloned());
-        let daemon = |name, program: &Path, flags| Daemon::new(name, program, flags, layout.dir);
+        let daemon =
+            |name, program: &Path, flags| Daemon::new(name, program, flags, layout.dir, kept);
         let manager = &binaries.kube_controller_manager;
         let plane = Self {
             controller_manager: daemon("kube-controller-manager", manager, manager_flags),
@@ -131,6 +132,9 @@ impl ControlPlane {
         plane.start_apiserver().await?;
         if !options.without_controller_manager {
             plane.start_controller_manager().await?;
+        }
+        if kept {
+            plane.announce()?;
         }
         Ok(plane)
     }
@@ -241,20 +245,16 @@ impl ControlPlane {
         [&self.controller_manager, &self.apiserver, &self.etcd]
     }
 
-    /// Leaves everything running, with a script that ends it.
-    fn keep(&mut self) -> Result<()> {
-        let pids: Vec<String> = self.pids().iter().map(ToString::to_string).collect();
-        let script = self.path.join("stop");
-        let (pids, dir) = (pids.join(" "), self.path.display());
-        fs::write(&script, format!("kill -9 {pids}\nrm -rf '{dir}'\n"))
-            .context("failed to write the script that ends it")?;
-        for daemon in self.daemons() {
-            daemon.release();
-        }
-        if let Some(dir) = self.dir.take() {
-            let _ = dir.keep();
-        }
-        eprintln!("{KEEP_ENV} is set, the control plane stays:");
+    /// Says how to use and end what outlives this process, however it ends: the control plane
+    /// that tests share is a static, which is never dropped.
+    fn announce(&self) -> Result<()> {
+        let (script, dir) = (self.path.join("stop"), self.path.display());
+        fs::write(
+            &script,
+            format!("cd '{dir}' && kill -9 $(cat *.pid)\nrm -rf '{dir}'\n"),
+        )
+        .context("failed to write the script that ends the control plane")?;
+        eprintln!("{KEEP_ENV} is set, the control plane will stay:");
         eprintln!("  export KUBECONFIG={}", self.kubeconfig.display());
         eprintln!("  sh {}   # ends it", script.display());
         Ok(())
@@ -264,8 +264,8 @@ impl ControlPlane {
 impl Drop for ControlPlane {
     fn drop(&mut self) {
         if self.kept {
-            if let Err(error) = self.keep() {
-                eprintln!("failed to keep the control plane: {error:#}");
+            if let Some(dir) = self.dir.take() {
+                let _ = dir.keep();
             }
             return;
         }

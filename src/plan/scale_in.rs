@@ -1,0 +1,136 @@
+//! Which members go when there are more than wanted. Members that are going away anyway are no surplus, and
+//! members whose user protects them are no candidates; if that leaves too few, what can be done is done and
+//! the rest is said in `ScaleInBlocked`.
+//!
+//! A strategy that this version can't carry out removes nobody: admission refuses it, but a stored pool may
+//! have it, and deleting a VM whose disks its user asked to keep can't be taken back.
+
+use super::membership::Membership;
+use super::selection::{self, Seed};
+use super::{Member, Snapshot};
+use crate::api::annotations;
+use crate::api::conditions::reasons;
+use crate::api::pool::{BasePolicy, ScaleInStrategy, StatePreservation};
+
+/// What the pool's scale-in strategy amounts to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Strategy {
+    /// Delete, in this order.
+    Proactive(BasePolicy),
+    /// Delete nobody; a surplus is a normal state.
+    Unmanaged,
+    /// Delete nobody, since this version doesn't know how.
+    Unsupported(&'static str),
+}
+
+/// Members that go, and what stands in the way of the others.
+#[derive(Debug, Default)]
+pub(super) struct ScaleIn<'a> {
+    /// Members that are to go, first choice first.
+    pub(super) remove: Vec<&'a Member>,
+    /// Too few could be chosen.
+    pub(super) blocked: Option<Blocked>,
+}
+
+/// Why there are more members than wanted and will be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Blocked {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// How many members are to go. None under `unmanaged`, whatever there is.
+pub(super) fn surplus(snapshot: &Snapshot, members: &Membership<'_>) -> usize {
+    match strategy(snapshot.pool.spec.scale_in_strategy.as_ref()) {
+        Strategy::Unmanaged => 0,
+        Strategy::Proactive(_) | Strategy::Unsupported(_) => {
+            members.surplus(snapshot.pool.spec.replicas())
+        }
+    }
+}
+
+/// Chooses who goes. While members were created that the cache doesn't show yet nobody is chosen: the order
+/// would be one among the others only.
+pub(super) fn choose<'a>(snapshot: &Snapshot, members: &Membership<'a>) -> ScaleIn<'a> {
+    let surplus = surplus(snapshot, members);
+    if surplus == 0 || !members.awaited.is_empty() {
+        return ScaleIn::default();
+    }
+    match strategy(snapshot.pool.spec.scale_in_strategy.as_ref()) {
+        Strategy::Unmanaged => ScaleIn::default(),
+        Strategy::Unsupported(what) => ScaleIn {
+            remove: Vec::new(),
+            blocked: Some(Blocked {
+                reason: reasons::NOT_SUPPORTED,
+                message: format!(
+                    "{surplus} more than wanted, and none is removed: {what} is not supported yet"
+                ),
+            }),
+        },
+        Strategy::Proactive(policy) => choose_proactive(snapshot, members, policy, surplus),
+    }
+}
+
+fn choose_proactive<'a>(
+    snapshot: &Snapshot,
+    members: &Membership<'a>,
+    policy: BasePolicy,
+    surplus: usize,
+) -> ScaleIn<'a> {
+    let mut candidates: Vec<&Member> = members
+        .live
+        .iter()
+        .copied()
+        .filter(|member| !is_protected(member))
+        .collect();
+    let short = surplus.saturating_sub(candidates.len());
+    let seed = Seed {
+        pool_uid: &snapshot.pool.uid,
+        wanted: snapshot.pool.spec.replicas(),
+    };
+    selection::sort(&mut candidates, policy, seed);
+    candidates.truncate(surplus);
+    ScaleIn {
+        remove: candidates,
+        blocked: (short > 0).then(|| Blocked {
+            reason: reasons::TOO_FEW_CANDIDATES,
+            message: format!(
+                "{short} more than wanted can't be removed: the members left are protected by the annotation {}",
+                annotations::PROTECTED
+            ),
+        }),
+    }
+}
+
+fn is_protected(member: &Member) -> bool {
+    member
+        .vm
+        .annotations
+        .get(annotations::PROTECTED)
+        .is_some_and(|verbs| verbs.split(',').any(|verb| verb.trim() == "scale-in"))
+}
+
+fn strategy(spec: Option<&ScaleInStrategy>) -> Strategy {
+    let Some(spec) = spec else {
+        return Strategy::Proactive(BasePolicy::default());
+    };
+    let proactive = match (&spec.proactive, &spec.opportunistic, &spec.unmanaged) {
+        (None, None, None) => return Strategy::Proactive(BasePolicy::default()),
+        (Some(proactive), None, None) => proactive,
+        (None, Some(_), None) => return Strategy::Unsupported("scaleInStrategy.opportunistic"),
+        (None, None, Some(_)) => return Strategy::Unmanaged,
+        _ => return Strategy::Unsupported("more than one scaleInStrategy"),
+    };
+    match proactive.state_preservation.unwrap_or_default() {
+        StatePreservation::Disabled => {}
+        StatePreservation::Offline => return Strategy::Unsupported("statePreservation Offline"),
+        StatePreservation::Online => return Strategy::Unsupported("statePreservation Online"),
+    }
+    match &proactive.selection_policy {
+        Some(policy) if !policy.ordered_policies.is_empty() => {
+            Strategy::Unsupported("selectionPolicy.orderedPolicies")
+        }
+        Some(policy) => Strategy::Proactive(policy.base_policy.unwrap_or_default()),
+        None => Strategy::Proactive(BasePolicy::default()),
+    }
+}

@@ -1,0 +1,140 @@
+//! Which ordinals are filled when members are missing: the lowest that no member holds. A number that
+//! something else has is skipped; one that is only going away is chosen and waited for, so that a VM deleted
+//! by hand comes back under its number, but not for ever: past its patience the next free number is used
+//! instead, and a stuck finalizer costs no replica.
+//!
+//! The clock of a number starts when it is first *seen* going away, whether or not it is needed by then: who
+//! scales out over a VM that has been stuck for an hour doesn't wait again. It is our own clock, not the
+//! `deletionTimestamp`, so that a skewed clock can't cut the wait short.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::membership::Membership;
+use super::{Member, Occupied, Snapshot};
+use crate::stamp::names::MAX_ORDINAL;
+
+/// KubeVirt's grace period for a guest whose spec names none.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+/// What is added to the guest's grace period: time for launcher pod, finalizers and garbage collection.
+const EXTRA_PATIENCE_SECONDS: i64 = 120;
+
+/// Something at an ordinal that is going away.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Departure {
+    /// Such as `VirtualMachine web-3`.
+    pub(super) what: String,
+    patience_seconds: i64,
+}
+
+/// Ordinals for the missing members.
+#[derive(Debug, Default)]
+pub(super) struct ScaleOut {
+    /// To be created now, lowest first.
+    pub(super) create: Vec<u32>,
+    /// Chosen, and not free yet: what is going away, and until when that is waited for.
+    pub(super) waited: BTreeMap<u32, (String, Timestamp)>,
+    /// Skipped, since something else has it.
+    pub(super) taken: BTreeMap<u32, String>,
+}
+
+/// Everything that is going away at some ordinal of the pool's, its own members first: a disk whose VM is
+/// going away goes with it.
+pub(super) fn departures(
+    snapshot: &Snapshot,
+    members: &Membership<'_>,
+) -> BTreeMap<u32, Departure> {
+    let occupied = snapshot
+        .occupied
+        .iter()
+        .filter_map(|(ordinal, by)| match by {
+            Occupied::GoingAway {
+                what,
+                patience_seconds,
+            } => Some((
+                *ordinal,
+                Departure {
+                    what: what.clone(),
+                    patience_seconds: *patience_seconds,
+                },
+            )),
+            Occupied::Taken { .. } => None,
+        });
+    let leaving = members
+        .leaving
+        .iter()
+        .filter_map(|member| Some((member.ordinal?, departure_of(member))));
+    let held = members.held();
+    occupied
+        .chain(leaving)
+        .filter(|(ordinal, _)| !held.contains(ordinal))
+        .collect()
+}
+
+fn departure_of(member: &Member) -> Departure {
+    let grace = member
+        .vm
+        .grace_period_seconds
+        .unwrap_or(DEFAULT_GRACE_SECONDS)
+        .max(0);
+    Departure {
+        what: format!("VirtualMachine {}", member.vm.name),
+        patience_seconds: grace.saturating_add(EXTRA_PATIENCE_SECONDS),
+    }
+}
+
+/// Since when each of them has been seen going away. A time to come (the clock was set back) counts as now.
+pub(super) fn seen_since(
+    departures: &BTreeMap<u32, Departure>,
+    before: &BTreeMap<u32, Timestamp>,
+    now: Timestamp,
+) -> BTreeMap<u32, Timestamp> {
+    departures
+        .keys()
+        .map(|ordinal| {
+            let since = before.get(ordinal).copied().unwrap_or(now);
+            (*ordinal, since.min(now))
+        })
+        .collect()
+}
+
+/// Chooses an ordinal for each of `missing` members, as far as there are any.
+pub(super) fn choose(
+    snapshot: &Snapshot,
+    members: &Membership<'_>,
+    departures: &BTreeMap<u32, Departure>,
+    since: &BTreeMap<u32, Timestamp>,
+    now: Timestamp,
+) -> ScaleOut {
+    let missing = members.missing(snapshot.pool.spec.replicas());
+    let held: BTreeSet<u32> = members.held();
+    let mut out = ScaleOut::default();
+    for ordinal in snapshot.pool.spec.ordinal_start()..=MAX_ORDINAL {
+        if out.create.len() + out.waited.len() >= missing {
+            break;
+        }
+        if held.contains(&ordinal) {
+            continue;
+        }
+        if let Some(departure) = departures.get(&ordinal) {
+            let since = since.get(&ordinal).copied().unwrap_or(now);
+            let until = deadline(since, departure.patience_seconds);
+            if now < until {
+                out.waited.insert(ordinal, (departure.what.clone(), until));
+            }
+        } else if let Some(Occupied::Taken { by }) = snapshot.occupied.get(&ordinal) {
+            out.taken.insert(ordinal, by.clone());
+        } else {
+            out.create.push(ordinal);
+        }
+    }
+    out
+}
+
+/// `since` and so many seconds, or the end of time: a grace period can be any number.
+pub(super) fn deadline(since: Timestamp, seconds: i64) -> Timestamp {
+    since
+        .checked_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(Timestamp::MAX)
+}

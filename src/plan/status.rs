@@ -1,0 +1,132 @@
+//! Counts of a pool's members, all from what the cache shows before the plan is carried out.
+//!
+//! Each member that the cache shows is exactly one of available, unavailable and halted. *Halted* is a
+//! member that is meant not to run (facts, section 3.2), whatever its instance still does. `replicas` also
+//! counts members that were created and are not shown yet: they are in none of the three for that moment.
+//! `leavingReplicas` stays 0 as long as only `Disabled` is built: its delete is one call, after which the
+//! member counts nowhere.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::membership::Membership;
+use super::scale_out::deadline;
+use super::{Member, Snapshot};
+use crate::api::annotations;
+use crate::api::labels;
+use crate::api::pool::VirtualMachinePoolStatus;
+use crate::kubevirt::{Phase, RunStrategy, VmiView};
+use crate::stamp::StampMark;
+
+/// Counts, and what becomes of them by the mere passing of time.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    /// The status, without conditions.
+    pub(super) status: VirtualMachinePoolStatus,
+    /// When the next Ready member becomes available.
+    pub(super) next_available: Option<Timestamp>,
+    /// For [`super::Memory::ready_since`].
+    pub(super) ready_since: BTreeMap<String, Timestamp>,
+}
+
+/// Counts the members.
+pub(super) fn observe(snapshot: &Snapshot, members: &Membership<'_>, now: Timestamp) -> Observed {
+    let pool = &snapshot.pool;
+    let mut observed = Observed::default();
+    let status = &mut observed.status;
+    status.observed_generation = Some(pool.generation);
+    status.label_selector = Some(format!("{}={}", labels::POOL_UID, pool.uid));
+    status.target_revision = snapshot
+        .target
+        .as_ref()
+        .map(|target| target.revision.clone());
+    status.replicas = i32::try_from(members.count()).unwrap_or(i32::MAX);
+    for member in &members.live {
+        let halted = is_halted(member);
+        let ready = member.vmi.as_ref().filter(|vmi| vmi.is_ready());
+        status.ready_replicas += i32::from(ready.is_some());
+        count_revisions(snapshot, member, halted, status);
+        if halted {
+            status.halted_replicas += 1;
+            continue;
+        }
+        let available_at =
+            ready.and_then(|vmi| available_at(snapshot, vmi, now, &mut observed.ready_since));
+        match available_at {
+            Some(at) if at <= now => status.available_replicas += 1,
+            Some(at) => {
+                status.unavailable_replicas += 1;
+                observed.next_available = earliest(observed.next_available, at);
+            }
+            None => status.unavailable_replicas += 1,
+        }
+    }
+    observed
+}
+
+/// When a member whose instance is Ready counts as available. An instance that doesn't say since when it is
+/// Ready, or names a time to come, is timed from when it was first seen so.
+fn available_at(
+    snapshot: &Snapshot,
+    vmi: &VmiView,
+    now: Timestamp,
+    ready_since: &mut BTreeMap<String, Timestamp>,
+) -> Option<Timestamp> {
+    let needed = snapshot.pool.spec.min_ready_seconds.unwrap_or(0).max(0);
+    if needed == 0 {
+        return Some(now);
+    }
+    let said = vmi.ready.as_ref()?.since.filter(|since| *since <= now);
+    let since = said.unwrap_or_else(|| {
+        let seen = snapshot.memory.ready_since.get(&vmi.uid).copied();
+        let since = seen.unwrap_or(now).min(now);
+        ready_since.insert(vmi.uid.clone(), since);
+        since
+    });
+    Some(deadline(since, i64::from(needed)))
+}
+
+fn count_revisions(
+    snapshot: &Snapshot,
+    member: &Member,
+    halted: bool,
+    status: &mut VirtualMachinePoolStatus,
+) {
+    let Some(target) = &snapshot.target else {
+        return;
+    };
+    let mark = member
+        .vm
+        .annotations
+        .get(annotations::STAMP)
+        .and_then(|text| StampMark::parse(text));
+    if mark.is_none_or(|mark| mark.hash != target.stamp_hash) {
+        return;
+    }
+    status.updated_replicas += 1;
+    let runs_it = member.vmi.as_ref().is_some_and(|vmi| {
+        vmi.stamp_hash.as_deref() == Some(target.stamp_hash.as_str()) && !member.vm.restart_required
+    });
+    status.current_replicas += i32::from(halted || runs_it);
+}
+
+/// Whether a member is meant not to run: declared so, never asked to, or it ended by itself under a strategy
+/// that leaves it at that. A `Manual` guest that shut itself down is as good as one that was stopped.
+fn is_halted(member: &Member) -> bool {
+    let phase = member.vmi.as_ref().map(|vmi| vmi.phase);
+    let ended = phase == Some(Phase::Succeeded);
+    match &member.vm.run_strategy {
+        RunStrategy::Halted => true,
+        RunStrategy::Manual | RunStrategy::RerunOnFailure => {
+            (phase.is_none() || ended) && !member.vm.start_requested
+        }
+        RunStrategy::Once => ended,
+        RunStrategy::Always | RunStrategy::Other(_) => false,
+    }
+}
+
+/// The earlier of the two.
+pub(super) fn earliest(known: Option<Timestamp>, at: Timestamp) -> Option<Timestamp> {
+    Some(known.map_or(at, |known| known.min(at)))
+}

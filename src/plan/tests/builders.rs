@@ -1,0 +1,362 @@
+//! Builders: `pool("web").replicas(3).with(vm("web-1").ready())`. Objects are read from JSON, the way that
+//! the caches read them.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use super::super::*;
+use crate::api::pool::{
+    BasePolicy, ProactiveScaleIn, ScaleInStrategy, SelectionPolicy, StatePreservation,
+};
+use crate::kubevirt::{VmView, VmiView};
+use crate::stamp::{PoolInputs, StampMark, parse_ordinal};
+
+/// UID of every pool here.
+pub(super) const POOL_UID: &str = "pool-uid";
+/// Content hash of the revision that new VMs are stamped from.
+const NEW: &str = "new";
+
+/// So many seconds after the start of all films.
+pub(super) fn at(seconds: i64) -> Timestamp {
+    "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+}
+
+/// The stamp that has that revision.
+pub(super) fn mark(content: &str) -> StampMark {
+    StampMark::new(content, &PoolInputs::default())
+}
+
+/// A pool of no replicas, with a config and a revision.
+pub(super) fn pool(name: &str) -> Snapshot {
+    Snapshot {
+        pool: Pool {
+            namespace: "tests".to_owned(),
+            name: name.to_owned(),
+            uid: POOL_UID.to_owned(),
+            generation: 1,
+            deleting: false,
+            spec: serde_json::from_value(json!({"replicas": 0, "config": {"name": "desktop"}}))
+                .unwrap(),
+            status: VirtualMachinePoolStatus::default(),
+        },
+        config: Config::Ready,
+        target: Some(Target {
+            revision: "desktop-new".to_owned(),
+            stamp_hash: mark(NEW).hash,
+            has_disk_templates: false,
+        }),
+        members: Vec::new(),
+        former: Vec::new(),
+        occupied: BTreeMap::new(),
+        expected_creates: Vec::new(),
+        expected_deletes: Vec::new(),
+        waiting: BTreeMap::new(),
+        memory: Memory::default(),
+        failure: None,
+        kubevirt_installed: true,
+        cdi_installed: true,
+        limits: Limits { burst: 250 },
+    }
+}
+
+impl Snapshot {
+    pub(super) fn replicas(mut self, replicas: i32) -> Self {
+        self.pool.spec.replicas = Some(replicas);
+        self
+    }
+
+    pub(super) fn with(mut self, vm: Vm) -> Self {
+        let member = vm.member(&self.pool.name);
+        self.members.push(member);
+        self
+    }
+
+    pub(super) fn with_all(self, vms: impl IntoIterator<Item = Vm>) -> Self {
+        vms.into_iter().fold(self, Self::with)
+    }
+
+    pub(super) fn taken(mut self, ordinal: u32) -> Self {
+        let by = format!("VirtualMachine {}-{ordinal}", self.pool.name);
+        self.occupied.insert(ordinal, Occupied::Taken { by });
+        self
+    }
+
+    pub(super) fn burst(mut self, burst: u32) -> Self {
+        self.limits.burst = burst;
+        self
+    }
+
+    pub(super) fn paused(mut self) -> Self {
+        self.pool.spec.paused = Some(true);
+        self
+    }
+
+    pub(super) fn base(self, policy: BasePolicy) -> Self {
+        self.proactive(ProactiveScaleIn {
+            selection_policy: Some(SelectionPolicy {
+                base_policy: Some(policy),
+                ..SelectionPolicy::default()
+            }),
+            state_preservation: None,
+        })
+    }
+
+    pub(super) fn preserving(self, preservation: StatePreservation) -> Self {
+        self.proactive(ProactiveScaleIn {
+            selection_policy: None,
+            state_preservation: Some(preservation),
+        })
+    }
+
+    pub(super) fn proactive(self, proactive: ProactiveScaleIn) -> Self {
+        self.strategy(ScaleInStrategy {
+            proactive: Some(proactive),
+            ..ScaleInStrategy::default()
+        })
+    }
+
+    pub(super) fn unmanaged(self) -> Self {
+        self.strategy(serde_json::from_value(json!({"unmanaged": {}})).unwrap())
+    }
+
+    pub(super) fn strategy(mut self, strategy: ScaleInStrategy) -> Self {
+        self.pool.spec.scale_in_strategy = Some(strategy);
+        self
+    }
+
+    pub(super) fn failed(mut self, reason: &'static str, retry_at: Timestamp) -> Self {
+        self.failure = Some(Failure {
+            reason,
+            message: "refused".to_owned(),
+            retry_at,
+        });
+        self
+    }
+
+    /// The same with what `plan` says carried over, as the controller does it.
+    pub(super) fn after(mut self, plan: &Plan) -> Self {
+        self.pool.status = stored(&plan.status);
+        self.waiting.clone_from(&plan.waiting);
+        self.memory.clone_from(&plan.memory);
+        self
+    }
+}
+
+/// A status as it comes back from the API server.
+pub(super) fn stored(status: &VirtualMachinePoolStatus) -> VirtualMachinePoolStatus {
+    serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
+}
+
+/// A VM to be, by default a running one at the newest revision whose instance is not Ready.
+#[derive(Clone, Debug)]
+pub(super) struct Vm {
+    name: String,
+    vm: Value,
+    vmi: Option<Value>,
+}
+
+/// A member of that name.
+pub(super) fn vm(name: &str) -> Vm {
+    let uid = format!("uid-{name}");
+    let hash = mark(NEW).hash;
+    Vm {
+        name: name.to_owned(),
+        vm: json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {
+                "name": name, "namespace": "tests", "uid": uid, "resourceVersion": "7",
+                "creationTimestamp": "2026-01-01T11:00:00Z",
+                "labels": {"vmpool.dev/pool-uid": POOL_UID},
+                "annotations": {
+                    "vmpool.dev/member-of": POOL_UID,
+                    "vmpool.dev/stamp": mark(NEW).to_annotation(),
+                },
+                "ownerReferences": [{
+                    "apiVersion": "vmpool.dev/v1alpha1", "kind": "VirtualMachinePool",
+                    "name": "web", "uid": POOL_UID, "controller": true,
+                }],
+            },
+            "spec": {"runStrategy": "Always", "template": {"spec": {}}},
+        }),
+        vmi: Some(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {
+                "name": name, "namespace": "tests", "uid": format!("vmi-{uid}"),
+                "annotations": {"vmpool.dev/stamp-hash": hash},
+                "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+                    "name": name, "uid": uid, "controller": true,
+                }],
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]},
+        })),
+    }
+}
+
+/// The members `<prefix>-<n>` for those numbers.
+pub(super) fn vms(prefix: &str, numbers: impl IntoIterator<Item = u32>) -> Vec<Vm> {
+    numbers
+        .into_iter()
+        .map(|n| vm(&format!("{prefix}-{n}")))
+        .collect()
+}
+
+impl Vm {
+    pub(super) fn ready(self) -> Self {
+        self.ready_since("2026-01-01T11:30:00Z")
+    }
+
+    pub(super) fn ready_since(mut self, since: &str) -> Self {
+        if let Some(vmi) = &mut self.vmi {
+            vmi["status"]["conditions"] =
+                json!([{"type": "Ready", "status": "True", "lastTransitionTime": since}]);
+        }
+        self
+    }
+
+    pub(super) fn phase(mut self, phase: &str) -> Self {
+        if let Some(vmi) = &mut self.vmi {
+            vmi["status"]["phase"] = json!(phase);
+        }
+        self
+    }
+
+    pub(super) fn without_instance(mut self) -> Self {
+        self.vmi = None;
+        self
+    }
+
+    pub(super) fn run_strategy(mut self, strategy: &str) -> Self {
+        self.vm["spec"]["runStrategy"] = json!(strategy);
+        self
+    }
+
+    pub(super) fn halted(self) -> Self {
+        self.run_strategy("Halted").without_instance()
+    }
+
+    pub(super) fn start_requested(mut self) -> Self {
+        self.vm["status"]["stateChangeRequests"] = json!([{"action": "Start"}]);
+        self
+    }
+
+    pub(super) fn restart_required(mut self) -> Self {
+        self.vm["status"]["conditions"] = json!([{"type": "RestartRequired", "status": "True"}]);
+        self
+    }
+
+    /// The VM object is at another revision.
+    pub(super) fn stamped(mut self, content: &str) -> Self {
+        self.vm["metadata"]["annotations"]["vmpool.dev/stamp"] =
+            json!(mark(content).to_annotation());
+        self
+    }
+
+    /// The instance was started from another revision.
+    pub(super) fn started_from(mut self, content: &str) -> Self {
+        if let Some(vmi) = &mut self.vmi {
+            vmi["metadata"]["annotations"]["vmpool.dev/stamp-hash"] = json!(mark(content).hash);
+        }
+        self
+    }
+
+    pub(super) fn created(mut self, time: &str) -> Self {
+        self.vm["metadata"]["creationTimestamp"] = json!(time);
+        self
+    }
+
+    pub(super) fn deleting(mut self) -> Self {
+        self.vm["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:00Z");
+        self
+    }
+
+    pub(super) fn grace(mut self, seconds: i64) -> Self {
+        self.vm["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(seconds);
+        self
+    }
+
+    pub(super) fn protected(mut self, verbs: &str) -> Self {
+        self.vm["metadata"]["annotations"]["vmpool.dev/protected"] = json!(verbs);
+        self
+    }
+
+    pub(super) fn uid(mut self, uid: &str) -> Self {
+        self.vm["metadata"]["uid"] = json!(uid);
+        self
+    }
+
+    /// Somebody took the owner off, or there never was one.
+    pub(super) fn ownerless(mut self) -> Self {
+        self.vm["metadata"]["ownerReferences"] = json!([]);
+        self
+    }
+
+    /// Owned by something else.
+    pub(super) fn owned_by(mut self, api_version: &str, uid: &str) -> Self {
+        self.vm["metadata"]["ownerReferences"][0]["apiVersion"] = json!(api_version);
+        self.vm["metadata"]["ownerReferences"][0]["uid"] = json!(uid);
+        self
+    }
+
+    pub(super) fn view(&self) -> VmView {
+        VmView::read(&object(&self.vm)).unwrap()
+    }
+
+    pub(super) fn member(&self, prefix: &str) -> Member {
+        Member {
+            vm: self.view(),
+            vmi: self
+                .vmi
+                .as_ref()
+                .map(|vmi| VmiView::read(&object(vmi)).unwrap()),
+            ordinal: parse_ordinal(prefix, &self.name),
+        }
+    }
+}
+
+fn object(value: &Value) -> DynamicObject {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// The actions in one line: `create 1 2; delete web-3`, or `-`.
+pub(super) fn deeds(plan: &Plan) -> String {
+    let of = |verb: &str, pick: fn(&Action) -> Option<String>| {
+        let names: Vec<String> = plan.actions.iter().filter_map(pick).collect();
+        (!names.is_empty()).then(|| format!("{verb} {}", names.join(" ")))
+    };
+    let release = of("release", |action| match action {
+        Action::Release { name, .. } => Some(name.clone()),
+        Action::Create { .. } | Action::Delete { .. } => None,
+    });
+    let create = of("create", |action| match action {
+        Action::Create { ordinal } => Some(ordinal.to_string()),
+        Action::Delete { .. } | Action::Release { .. } => None,
+    });
+    let delete = of("delete", |action| match action {
+        Action::Delete { name, .. } => Some(name.clone()),
+        Action::Create { .. } | Action::Release { .. } => None,
+    });
+    let all: Vec<String> = [release, create, delete].into_iter().flatten().collect();
+    if all.is_empty() {
+        "-".to_owned()
+    } else {
+        all.join("; ")
+    }
+}
+
+/// Status and reason of a condition: `True/Settled`, or `absent`.
+pub(super) fn condition(plan: &Plan, kind: &str) -> String {
+    let mut found = plan.status.conditions.iter().filter(|c| c.type_ == kind);
+    let text = found.next().map_or_else(
+        || "absent".to_owned(),
+        |c| format!("{}/{}", c.status, c.reason),
+    );
+    assert!(found.next().is_none(), "there is one {kind} condition");
+    text
+}
+
+/// Reasons of the events.
+pub(super) fn told(plan: &Plan) -> Vec<&'static str> {
+    plan.events.iter().map(|note| note.reason).collect()
+}

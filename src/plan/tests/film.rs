@@ -1,0 +1,179 @@
+//! A pool through several steps. Each step is something that happens, then a plan, which is carried out at
+//! once on a model of the cluster: created VMs are in the cache with the next step, deleted ones are going
+//! away until something lets them.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::super::*;
+use super::builders::{at, condition, deeds, vm};
+use crate::api::conditions::types;
+use crate::stamp::{parse_ordinal, vm_name};
+
+/// The pool and what is around it.
+#[derive(Clone, Debug)]
+pub(super) struct Film {
+    pub(super) snapshot: Snapshot,
+    /// VMs that are not the pool's.
+    pub(super) strangers: BTreeSet<String>,
+    /// Every VM that was ever deleted by the pool, by name.
+    pub(super) deleted: Vec<String>,
+    pub(super) now: Timestamp,
+    made: u32,
+}
+
+/// What happens, the deeds that it leads to, and `replicas/wanted` with the reason of `Progressing`.
+pub(super) type Step = (&'static str, fn(&mut Film), &'static str, &'static str);
+
+impl Film {
+    pub(super) fn new(snapshot: Snapshot) -> Self {
+        Self {
+            snapshot,
+            strangers: BTreeSet::new(),
+            deleted: Vec::new(),
+            now: at(0),
+            made: 0,
+        }
+    }
+
+    /// Plays the steps.
+    pub(super) fn play(mut self, steps: &[Step]) -> Self {
+        for (number, (what, happens, deeds_wanted, status_wanted)) in steps.iter().enumerate() {
+            happens(&mut self);
+            let plan = self.step();
+            let number = number + 1;
+            assert_eq!(deeds(&plan), *deeds_wanted, "step {number}, {what}: deeds");
+            let status = format!(
+                "{}/{} {}",
+                plan.status.replicas,
+                self.snapshot.pool.spec.replicas(),
+                condition(&plan, types::PROGRESSING)
+            );
+            assert_eq!(status, *status_wanted, "step {number}, {what}: status");
+        }
+        self
+    }
+
+    /// Plans, and carries the plan out.
+    pub(super) fn step(&mut self) -> Plan {
+        let plan = plan(&self.seen(), self.now);
+        for action in &plan.actions {
+            match action {
+                Action::Create { ordinal } => self.create(*ordinal),
+                Action::Delete { name, uid, .. } => {
+                    let member = self.member(name);
+                    assert_eq!(&member.vm.uid, uid, "precondition of the delete of {name}");
+                    self.deleted.push(name.clone());
+                    self.user_deletes(name);
+                }
+                Action::Release { name, .. } => {
+                    self.snapshot.former.retain(|vm| &vm.name != name);
+                    self.strangers.insert(name.clone());
+                }
+            }
+        }
+        self.snapshot = self.snapshot.clone().after(&plan);
+        plan
+    }
+
+    /// The snapshot of this moment.
+    pub(super) fn seen(&self) -> Snapshot {
+        let mut snapshot = self.snapshot.clone();
+        let prefix = snapshot.pool.name.clone();
+        let former = snapshot.former.iter().map(|vm| &vm.name);
+        snapshot.occupied = former
+            .chain(&self.strangers)
+            .filter_map(|name| {
+                let by = format!("VirtualMachine {name}");
+                Some((parse_ordinal(&prefix, name)?, Occupied::Taken { by }))
+            })
+            .chain(snapshot.occupied)
+            .collect();
+        snapshot
+    }
+
+    fn create(&mut self, ordinal: u32) {
+        let name = vm_name(&self.snapshot.pool.name, ordinal);
+        let seen = self.seen();
+        let clash = seen.members.iter().any(|member| member.vm.name == name)
+            || seen.occupied.contains_key(&ordinal);
+        assert!(!clash, "{name} exists");
+        self.made += 1;
+        let new = vm(&name)
+            .uid(&format!("uid-{name}-{}", self.made))
+            .created(&self.now.to_string())
+            .without_instance();
+        let member = new.member(&self.snapshot.pool.name);
+        self.snapshot.members.push(member);
+    }
+
+    pub(super) fn member(&mut self, name: &str) -> &mut Member {
+        self.snapshot
+            .members
+            .iter_mut()
+            .find(|member| member.vm.name == name)
+            .unwrap_or_else(|| panic!("{name} is a member"))
+    }
+
+    /// The user changes the number of replicas.
+    pub(super) fn scale(&mut self, replicas: i32) {
+        self.snapshot.pool.spec.replicas = Some(replicas);
+        self.snapshot.pool.generation += 1;
+    }
+
+    pub(super) fn pause(&mut self, paused: bool) {
+        self.snapshot.pool.spec.paused = paused.then_some(true);
+        self.snapshot.pool.generation += 1;
+    }
+
+    /// A VM is deleted; its finalizer keeps it.
+    pub(super) fn user_deletes(&mut self, name: &str) {
+        let now = self.now;
+        self.member(name).vm.deleting_since.get_or_insert(now);
+    }
+
+    /// Everything that is being deleted is gone.
+    pub(super) fn gone(&mut self) {
+        self.snapshot
+            .members
+            .retain(|member| member.vm.deleting_since.is_none());
+    }
+
+    /// Every member that is meant to run is Ready.
+    pub(super) fn boot(&mut self) {
+        let prefix = self.snapshot.pool.name.clone();
+        for member in &mut self.snapshot.members {
+            if member.vm.deleting_since.is_none() {
+                member.vmi = vm(&member.vm.name).ready().member(&prefix).vmi;
+            }
+        }
+    }
+
+    /// Somebody takes the owner off a VM.
+    pub(super) fn disown(&mut self, name: &str) {
+        self.member(name).vm.owner = None;
+        let (former, members) = self
+            .snapshot
+            .members
+            .drain(..)
+            .partition(|member| member.vm.owner.is_none());
+        self.snapshot.members = members;
+        let former: Vec<Member> = former;
+        self.snapshot
+            .former
+            .extend(former.into_iter().map(|member| member.vm));
+    }
+
+    pub(super) fn wait(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    /// Names of the members that stay.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.snapshot
+            .members
+            .iter()
+            .filter(|member| member.vm.deleting_since.is_none())
+            .map(|member| member.vm.name.as_str())
+            .collect()
+    }
+}
