@@ -6,8 +6,10 @@
 
 pub mod admission;
 pub mod api;
+pub mod cache;
 pub mod cli;
 pub mod clock;
+pub mod controller;
 pub mod kubevirt;
 pub mod manifests;
 pub mod plan;

@@ -1,0 +1,326 @@
+//! Carries out what the plan says, in its order, and works out what the next plan is to know of it. Each
+//! deed can fail without the others; what failed comes last the next time, so that one VM that can't be made
+//! holds up no other.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::calls::{CallFailure, Category};
+use super::create::Creates;
+use super::delete::{self, Victim};
+use super::events::named;
+use super::metrics::Deed;
+use super::pool_task::PoolTask;
+use super::release::release;
+use super::revisions;
+use super::snapshot::{Source, View};
+use super::window::{Backoff, Window};
+use crate::api::POOL_KIND;
+use crate::api::conditions::reasons;
+use crate::cache::Identity;
+use crate::clock;
+use crate::plan::{Action, Failure, Note};
+use crate::stamp;
+
+/// No new call of a kind after so long: what the pool should be may have changed since the plan, and its
+/// status is due.
+const BUDGET: Duration = Duration::from_secs(2);
+
+/// A window that has not been used for so long starts small again.
+const WINDOW_FORGOTTEN: Duration = Duration::from_secs(10);
+
+/// Pace and failures of one kind of deed.
+#[derive(Debug)]
+pub(super) struct Pace {
+    window: Window,
+    used: Instant,
+    backoff: Backoff,
+    /// Names of the VMs with which it failed last.
+    failed: BTreeSet<String>,
+}
+
+impl Pace {
+    pub(super) fn new(most_at_once: usize) -> Self {
+        Self {
+            window: Window::new(most_at_once),
+            used: Instant::now(),
+            backoff: Backoff::default(),
+            failed: BTreeSet::new(),
+        }
+    }
+
+    fn begin(&mut self) -> &mut Window {
+        if self.used.elapsed() > WINDOW_FORGOTTEN {
+            self.window.shrink();
+        }
+        &mut self.window
+    }
+
+    /// Takes in how a pass went; says what the next plan is to know of it.
+    fn end(
+        &mut self,
+        failed: &[(String, CallFailure)],
+        succeeded: bool,
+        reason: &'static str,
+        now: Timestamp,
+    ) -> Option<Failure> {
+        self.used = Instant::now();
+        self.failed = failed.iter().map(|(name, _)| name.clone()).collect();
+        let Some((name, first)) = failed.first() else {
+            self.backoff.reset();
+            return None;
+        };
+        let asked = failed.iter().filter_map(|(_, f)| f.retry_after()).max();
+        let delay = self.backoff.next(asked, succeeded);
+        let is_for_all = failed
+            .iter()
+            .any(|(_, f)| matches!(f.category(), Category::Quota | Category::Throttled));
+        let more = match failed.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more VMs)"),
+        };
+        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+        Some(Failure {
+            reason: if is_for_all { reasons::QUOTA } else { reason },
+            message: format!("{name}: {first}{more}"),
+            retry_at: now.checked_add(delay).unwrap_or(Timestamp::MAX),
+        })
+    }
+}
+
+/// What came of a plan's actions.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// Whether something was done or learnt, so that the next pass has something new to go by.
+    pub(super) moved: bool,
+    /// The failures, of creates first.
+    pub(super) failures: Vec<Failure>,
+    /// What kinds of deed were tried.
+    pub(super) tried: Vec<&'static str>,
+    /// What is to be told.
+    pub(super) notes: Vec<Note>,
+}
+
+impl Applied {
+    fn note(&mut self, reason: &'static str, verb: &str, names: &mut [String]) {
+        if names.is_empty() {
+            return;
+        }
+        self.moved = true;
+        // Ordinals in their order.
+        names.sort_by(|a, b| (a.len(), &*a).cmp(&(b.len(), &*b)));
+        let message = match names.len() {
+            1 => format!("{verb} VM {}", names[0]),
+            count => format!("{verb} {count} VMs: {}", named(names)),
+        };
+        self.notes.push(Note {
+            warning: false,
+            reason,
+            message,
+        });
+    }
+
+    fn fail(&mut self, failure: Option<Failure>) {
+        if let Some(failure) = failure {
+            self.notes.push(Note {
+                warning: true,
+                reason: failure.reason,
+                message: failure.message.clone(),
+            });
+            self.failures.push(failure);
+        }
+    }
+}
+
+impl PoolTask {
+    /// Carries out `actions`.
+    pub(super) async fn apply(
+        &mut self,
+        pool: &Identity,
+        view: &View,
+        actions: Vec<Action>,
+    ) -> Applied {
+        let (mut releases, mut creates, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+        for action in actions {
+            match action {
+                Action::Create { ordinal } => creates.push(ordinal),
+                Action::Delete {
+                    name,
+                    uid,
+                    resource_version,
+                } => deletes.push(Victim {
+                    name,
+                    uid,
+                    resource_version,
+                }),
+                Action::Release { name, uid } => releases.push((name, uid)),
+            }
+        }
+        let mut applied = Applied::default();
+        if !releases.is_empty() {
+            self.release_all(pool, releases, &mut applied).await;
+        }
+        if let (Some(source), false) = (&view.source, creates.is_empty()) {
+            self.create_all(pool, source, creates, &mut applied).await;
+        }
+        if !deletes.is_empty() {
+            self.delete_all(pool, deletes, &mut applied).await;
+        }
+        applied
+    }
+
+    async fn create_all(
+        &mut self,
+        pool: &Identity,
+        source: &Source,
+        mut ordinals: Vec<u32>,
+        applied: &mut Applied,
+    ) {
+        applied.tried.push(reasons::FAILED_CREATE);
+        if let Err(failure) = self.co_own(pool, source).await {
+            let failed = [(source.revision.id.name.clone(), failure)];
+            let failure = self
+                .creates
+                .end(&failed, false, reasons::FAILED_CREATE, clock::now());
+            applied.fail(failure);
+            return;
+        }
+        let prefix = &source.inputs.vm_prefix;
+        let failed = &self.creates.failed;
+        ordinals.sort_by_key(|ordinal| failed.contains(&stamp::vm_name(prefix, *ordinal)));
+        let goes_on = self.goes_on(pool);
+        let creates = Creates {
+            shared: &self.shared,
+            pool,
+            source,
+        };
+        let mut report = creates
+            .run(
+                ordinals,
+                self.creates.begin(),
+                &mut self.remembered,
+                goes_on,
+            )
+            .await;
+        applied.moved |= report.learnt;
+        let succeeded = !report.created.is_empty();
+        applied.note(reasons::CREATED, "created", &mut report.created);
+        let failure = self.creates.end(
+            &report.failed,
+            succeeded,
+            reasons::FAILED_CREATE,
+            clock::now(),
+        );
+        applied.fail(failure);
+    }
+
+    /// Makes the pool an owner of the revision, before anything is made from it: a config that is deleted
+    /// then takes nothing from the pool.
+    async fn co_own(&mut self, pool: &Identity, source: &Source) -> Result<(), CallFailure> {
+        let revision = &source.revision;
+        let owned = self.co_owned.as_ref() == Some(&revision.id.uid);
+        if !owned && !revision.is_owned_by(&pool.uid) {
+            let owner = revisions::owner(POOL_KIND, pool);
+            revisions::add_owner(&self.shared, &revision.id, owner).await?;
+        }
+        self.co_owned = Some(revision.id.uid.clone());
+        Ok(())
+    }
+
+    async fn delete_all(
+        &mut self,
+        pool: &Identity,
+        mut victims: Vec<Victim>,
+        applied: &mut Applied,
+    ) {
+        applied.tried.push(reasons::FAILED_DELETE);
+        let failed = &self.deletes.failed;
+        victims.sort_by_key(|victim| failed.contains(&victim.name));
+        let goes_on = self.goes_on(pool);
+        let mut report = delete::run(
+            &self.shared,
+            &pool.namespace,
+            victims,
+            self.deletes.begin(),
+            &mut self.remembered,
+            goes_on,
+        )
+        .await;
+        applied.moved |= report.learnt;
+        let succeeded = !report.deleted.is_empty();
+        applied.note(reasons::DELETED, "deleted", &mut report.deleted);
+        let failure = self.deletes.end(
+            &report.failed,
+            succeeded,
+            reasons::FAILED_DELETE,
+            clock::now(),
+        );
+        applied.fail(failure);
+    }
+
+    /// One after the other: they are few, and nobody waits for them.
+    async fn release_all(
+        &mut self,
+        pool: &Identity,
+        mut vms: Vec<(String, String)>,
+        applied: &mut Applied,
+    ) {
+        applied.tried.push(reasons::FAILED_RELEASE);
+        let before = &self.releases.failed;
+        vms.sort_by_key(|(name, _)| before.contains(name));
+        let goes_on = self.goes_on(pool);
+        let (mut released, mut failed) = (Vec::new(), Vec::new());
+        for (name, uid) in vms {
+            if !goes_on() {
+                break;
+            }
+            match release(&self.shared, &pool.namespace, &name, &uid).await {
+                Ok(outcome) => {
+                    applied.moved = true;
+                    let (caches, now) = (&self.shared.caches, clock::now());
+                    self.remembered
+                        .live
+                        .keep(caches, &pool.namespace, &name, outcome.vm, now);
+                    if outcome.changed {
+                        released.push(name);
+                    }
+                }
+                Err(failure) => {
+                    self.shared
+                        .metrics
+                        .failed(Deed::Release, failure.category());
+                    failed.push((name, failure));
+                }
+            }
+        }
+        let succeeded = !released.is_empty();
+        applied.note(reasons::RELEASED, "released", &mut released);
+        let failure = self
+            .releases
+            .end(&failed, succeeded, reasons::FAILED_RELEASE, clock::now());
+        applied.fail(failure);
+    }
+
+    /// Whether another call may be begun: not when the process is about to end, the pool has changed since
+    /// the plan, or the pass has taken long enough.
+    fn goes_on(&self, pool: &Identity) -> impl Fn() -> bool + use<> {
+        let shared = std::sync::Arc::clone(&self.shared);
+        let pool = pool.clone();
+        let deadline = Instant::now() + BUDGET;
+        move || {
+            !shared.shutdown.is_cancelled()
+                && Instant::now() < deadline
+                && shared
+                    .caches
+                    .pool(&pool.namespace, &pool.name)
+                    .is_some_and(|now| {
+                        now.id.uid == pool.uid
+                            && now.id.generation == pool.generation
+                            && !now.id.deleting
+                    })
+        }
+    }
+}

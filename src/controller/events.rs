@@ -1,0 +1,158 @@
+//! Events for pools and configs: what was done in a pass is one event, not one per VM, and what is said again
+//! in the same words counts up the event that is there.
+//!
+//! kube's `Recorder` is not used: it counts up by reason alone and keeps the first text, so that "Created 250
+//! VMs: web-251 …" would be lost in "Created 250 VMs: web-1 …".
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{ApiResource, Patch};
+use serde_json::json;
+
+use super::calls::{Calls, Place};
+use crate::api::MANAGER;
+use crate::plan::Note;
+
+/// The same words again within this time count up; as long as kube-apiserver's own clients wait.
+const SAME_EVENT: SignedDuration = SignedDuration::from_mins(6);
+/// The API's limit for a note is 1024 bytes.
+const LONGEST_NOTE: usize = 1000;
+/// How many names a note lists.
+const NAMED: usize = 3;
+
+/// Sends the events of one object.
+#[derive(Debug)]
+pub(super) struct EventWriter {
+    regarding: ObjectReference,
+    instance: String,
+    sent: HashMap<(&'static str, String), Sent>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    name: String,
+    count: i32,
+    last: Timestamp,
+}
+
+impl EventWriter {
+    /// For this object; `instance` names this process.
+    pub(super) fn new(regarding: ObjectReference, instance: &str) -> Self {
+        Self {
+            regarding,
+            instance: instance.to_owned(),
+            sent: HashMap::new(),
+        }
+    }
+
+    /// Sends `note`. A failure is logged and no more: events are for people.
+    pub(super) async fn send(&mut self, calls: &Calls, note: &Note, now: Timestamp) {
+        self.sent
+            .retain(|_, sent| now.duration_since(sent.last) < SAME_EVENT);
+        let text = shortened(&note.message);
+        let resource = ApiResource::erase::<Event>(&());
+        let namespace = self.regarding.namespace.clone().unwrap_or_default();
+        let key = (note.reason, text.clone());
+        if let Some(sent) = self.sent.get_mut(&key) {
+            sent.count += 1;
+            sent.last = now;
+            let place = Place {
+                resource: &resource,
+                namespace: &namespace,
+                name: &sent.name,
+            };
+            let series = json!({"count": sent.count, "lastObservedTime": micro_time(now)});
+            let patch = Patch::Merge(json!({ "series": series }));
+            match calls.patch(place, &patch).await {
+                Ok(_) => return,
+                // It has expired.
+                Err(failure) if failure.is_not_found() => {}
+                Err(failure) => return log(&failure, note),
+            }
+        }
+        let name = format!(
+            "{}.{:x}",
+            self.regarding.name.as_deref().unwrap_or(MANAGER),
+            now.as_nanosecond()
+        );
+        let event = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": micro_time(now),
+            "reportingController": MANAGER,
+            "reportingInstance": self.instance,
+            "action": note.reason,
+            "reason": note.reason,
+            "regarding": self.regarding,
+            "note": text,
+            "type": if note.warning { "Warning" } else { "Normal" },
+        });
+        match calls.create(&resource, &namespace, &event).await {
+            Ok(_) => {
+                let (count, last) = (1, now);
+                self.sent.insert(key, Sent { name, count, last });
+            }
+            Err(failure) => log(&failure, note),
+        }
+    }
+}
+
+/// `web-1, web-2 … web-10`.
+pub(super) fn named(names: &[String]) -> String {
+    match names {
+        [first @ .., last] if names.len() > NAMED => {
+            format!("{} … {last}", first[..NAMED - 1].join(", "))
+        }
+        names => names.join(", "),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    if text.len() <= LONGEST_NOTE {
+        return text.to_owned();
+    }
+    let end = (0..=LONGEST_NOTE)
+        .rev()
+        .find(|&end| text.is_char_boundary(end))
+        .unwrap_or_default();
+    format!("{} …", &text[..end])
+}
+
+fn micro_time(time: Timestamp) -> String {
+    format!("{time:.6}")
+}
+
+fn log(failure: &super::calls::CallFailure, note: &Note) {
+    tracing::warn!(error = %failure, reason = note.reason, "Failed to send an event");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_as_far_as_there_is_room() {
+        let names = |n: usize| (1..=n).map(|n| format!("web-{n}")).collect::<Vec<_>>();
+        assert_eq!(named(&[]), "");
+        assert_eq!(named(&names(3)), "web-1, web-2, web-3");
+        assert_eq!(named(&names(10)), "web-1, web-2 … web-10");
+    }
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        let text = "ä".repeat(2000);
+        let cut = shortened(&text);
+        assert!(cut.len() <= 1024 && cut.ends_with('…'));
+        assert_eq!(shortened("short"), "short");
+    }
+
+    #[test]
+    fn times_have_microseconds() {
+        let time: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        assert_eq!(micro_time(time), "2026-01-02T03:04:05.000000Z");
+    }
+}

@@ -1,0 +1,1 @@
+//! Objects and caches for tests.

@@ -1,0 +1,393 @@
+//! Looks after one pool: observe, plan, apply, say. The decision is `plan`'s; here is what surrounds it: when
+//! to look, what is remembered between two passes, and the writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ApiResource;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::apply::{Applied, Pace};
+use super::calls::Place;
+use super::events::EventWriter;
+use super::expectations::Overdue;
+use super::metrics::{Deed, Task};
+use super::snapshot::{self, Remembered, View};
+use super::status::{StatusWriter, Verdict};
+use super::supervise::{Actor, Next, earliest};
+use crate::api::conditions::{reasons, types};
+use crate::api::{API_VERSION, POOL_KIND, VirtualMachinePool, VirtualMachinePoolStatus};
+use crate::cache::{Identity, Key, PoolEntry};
+use crate::clock;
+use crate::kubevirt::{self, VmView};
+use crate::plan::{Action, Note, Plan};
+
+/// Least time between two passes that are made because something changed. The events of 1000 VMs that start
+/// come over some seconds: looking at each would be looking at 1000 VMs 1000 times.
+const PAUSE: Duration = Duration::from_millis(25);
+/// Share of the time that deciding may take: after a decision of a large pool the pause is so many times as
+/// long as that took.
+const PAUSE_PER_DECISION: u32 = 4;
+/// Least delay of a pass that is due at once by the clock: what has just failed to help is not tried in a
+/// tight loop.
+const BREATH: Duration = Duration::from_millis(20);
+
+/// One pool's task.
+pub(super) struct PoolTask {
+    pub(super) shared: Arc<Shared>,
+    key: Key,
+    uid: String,
+    events: EventWriter,
+    status: StatusWriter<VirtualMachinePoolStatus>,
+    pub(super) remembered: Remembered,
+    pub(super) creates: Pace,
+    pub(super) deletes: Pace,
+    pub(super) releases: Pace,
+    /// UID of the revision that this pool is known to own.
+    pub(super) co_owned: Option<String>,
+    /// Generations of pool and config that a failure was met with: another one may fare better.
+    met_with: (i64, Option<i64>),
+    decision_took: Duration,
+    /// Why nothing is done, as far as an event has told of it.
+    told: Option<(&'static str, String)>,
+    fault: Option<String>,
+}
+
+impl PoolTask {
+    pub(super) fn new(shared: Arc<Shared>, key: Key, uid: String, fault: Option<String>) -> Self {
+        let regarding = ObjectReference {
+            api_version: Some(API_VERSION.to_owned()),
+            kind: Some(POOL_KIND.to_owned()),
+            namespace: Some(key.namespace.clone()),
+            name: Some(key.name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        };
+        let most = shared.max_in_flight;
+        Self {
+            events: EventWriter::new(regarding, &shared.instance),
+            shared,
+            key,
+            uid,
+            status: StatusWriter::default(),
+            remembered: Remembered::default(),
+            creates: Pace::new(most),
+            deletes: Pace::new(most),
+            releases: Pace::new(1),
+            co_owned: None,
+            met_with: (0, None),
+            decision_took: Duration::ZERO,
+            told: None,
+            fault,
+        }
+    }
+
+    async fn tend(&mut self, entry: &PoolEntry, pool: &VirtualMachinePool) -> Next {
+        let now = clock::now();
+        self.catch_up(entry, now).await;
+        let began = Instant::now();
+        let view = snapshot::build(
+            &self.shared.caches,
+            entry,
+            pool,
+            &self.remembered,
+            self.shared.limits,
+        );
+        let plan = (self.shared.plan)(&view.snapshot, now);
+        self.decision_took = began.elapsed();
+        self.remembered.waiting.clone_from(&plan.waiting);
+        self.remembered.plan = plan.memory.clone();
+        self.remembered.status = Some(plan.status.clone());
+        for note in &plan.events {
+            self.events.send(&self.shared.calls, note, now).await;
+        }
+        let status_due = self.write_status(entry, &plan.status).await;
+
+        let tried = plan.actions.len();
+        let applied = self.apply(&entry.id, &view, plan.actions.clone()).await;
+        if tried > 0 {
+            log(&entry.id, &view, &plan, &applied);
+        }
+        for note in &applied.notes {
+            self.events
+                .send(&self.shared.calls, note, clock::now())
+                .await;
+        }
+        let is_new_failure = self.take_failures(&applied, now);
+        self.next(&plan, &applied, is_new_failure, status_due)
+    }
+
+    /// Forgets what the caches have caught up with, and reads what they should have shown long ago.
+    async fn catch_up(&mut self, entry: &PoolEntry, now: Timestamp) {
+        let shared = Arc::clone(&self.shared);
+        let (caches, namespace) = (&shared.caches, &self.key.namespace);
+        let remembered = &mut self.remembered;
+        remembered.expectations.observe(caches, namespace);
+        remembered.live.observe(caches, namespace, now);
+        let config = caches.config(namespace, &entry.config);
+        let met_with = (
+            entry.id.generation,
+            config.map(|config| config.id.generation),
+        );
+        if self.met_with != met_with {
+            self.met_with = met_with;
+            if let Some(failure) = &mut remembered.failure {
+                failure.retry_at = failure.retry_at.min(now);
+            }
+        }
+        for overdue in remembered.expectations.overdue(now) {
+            let (Overdue::Create { name, .. } | Overdue::Delete { name, .. }) = &overdue;
+            let resource = kubevirt::virtual_machine();
+            let place = Place {
+                resource: &resource,
+                namespace,
+                name,
+            };
+            let live = match shared.calls.get(place).await {
+                Ok(live) => live.as_ref().and_then(VmView::read),
+                // Asked again when it is overdue again.
+                Err(_) => continue,
+            };
+            tracing::warn!(
+                pool.namespace = namespace,
+                pool.name = self.key.name,
+                vm.name = name,
+                is_there = live.is_some(),
+                "Cache is far behind, looked at the VM itself"
+            );
+            match &overdue {
+                Overdue::Create { ordinal, .. } => {
+                    let ours = live.as_ref().filter(|vm| vm.is_member_of(&self.uid));
+                    if ours.is_none_or(|vm| vm.deleting_since.is_some()) {
+                        remembered.expectations.undo_create(*ordinal);
+                    }
+                }
+                Overdue::Delete { uid, .. } => {
+                    if live.as_ref().is_some_and(|vm| vm.uid == *uid) {
+                        remembered.expectations.undo_delete(uid);
+                        remembered.live.keep(caches, namespace, name, live, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps the first failure; one that is no longer met with is forgotten. Says whether there is a new one.
+    fn take_failures(&mut self, applied: &Applied, now: Timestamp) -> bool {
+        if let Some(failure) = applied.failures.first() {
+            self.remembered.failure = Some(failure.clone());
+            return true;
+        }
+        if let Some(failure) = &self.remembered.failure {
+            let kind = match failure.reason {
+                reasons::FAILED_DELETE | reasons::FAILED_RELEASE => failure.reason,
+                _ => reasons::FAILED_CREATE,
+            };
+            // Tried again without failing, or due and not needed any more.
+            if applied.tried.contains(&kind) || failure.retry_at <= now {
+                self.remembered.failure = None;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn next(
+        &self,
+        plan: &Plan,
+        applied: &Applied,
+        is_new_failure: bool,
+        status_due: Option<Instant>,
+    ) -> Next {
+        if is_new_failure {
+            return Next::AtOnce;
+        }
+        let now = Instant::now();
+        if applied.moved {
+            // What was created and deleted is expected; what was merely learnt must not spin.
+            let did = applied.notes.iter().any(|note| !note.warning);
+            return if did {
+                Next::AtOnce
+            } else {
+                Next::At(now + BREATH)
+            };
+        }
+        let clock = clock::now();
+        let failure = self.remembered.failure.as_ref();
+        [
+            plan.wake_at,
+            self.remembered.expectations.next_due(),
+            self.remembered.live.next_due(),
+            failure.map(|failure| failure.retry_at),
+        ]
+        .into_iter()
+        .flatten()
+        .map(|at| {
+            let delay = Duration::try_from(at.duration_since(clock)).unwrap_or_default();
+            now + delay.max(BREATH)
+        })
+        .chain(status_due)
+        .fold(Next::Idle, earliest)
+    }
+
+    /// Writes the status if it differs and is due; else says when to come back for it.
+    async fn write_status(
+        &mut self,
+        entry: &PoolEntry,
+        wanted: &VirtualMachinePoolStatus,
+    ) -> Option<Instant> {
+        let now = Instant::now();
+        let at_rest = wanted.conditions.iter().any(|condition| {
+            condition.type_ == types::PROGRESSING && condition.reason == reasons::SETTLED
+        });
+        let (stored, version) = (entry.status(), &entry.id.resource_version);
+        let patch = match self.status.judge(&stored, version, wanted, at_rest, now) {
+            Verdict::Stored => return None,
+            Verdict::Wait(due) => return Some(due),
+            Verdict::Write(patch) => patch,
+        };
+        let resource = ApiResource::erase::<VirtualMachinePool>(&());
+        let place = Place {
+            resource: &resource,
+            namespace: &self.key.namespace,
+            name: &self.key.name,
+        };
+        match self.shared.calls.patch_status(place, patch).await {
+            Ok(written) => {
+                self.shared.metrics.did(Deed::Status);
+                let version = written.metadata.resource_version.unwrap_or_default();
+                self.status.wrote(wanted, &version, now);
+                None
+            }
+            Err(failure) if failure.is_not_found() => None,
+            Err(failure) => {
+                self.shared.metrics.failed(Deed::Status, failure.category());
+                tracing::warn!(
+                    pool.namespace = self.key.namespace,
+                    pool.name = self.key.name,
+                    error = %failure,
+                    "Failed to write a pool's status"
+                );
+                self.status.failed(now);
+                let delay = failure.retry_after().unwrap_or(Duration::from_secs(1));
+                Some(now + delay)
+            }
+        }
+    }
+
+    /// Says why nothing is done for the pool, in its status and by an event.
+    async fn report(&mut self, entry: &PoolEntry, reason: &'static str, message: String) -> Next {
+        let now = clock::now();
+        let before = self.remembered.status.take();
+        let status = stuck(
+            before.unwrap_or_else(|| entry.status()),
+            entry.id.generation,
+            reason,
+            &message,
+            now,
+        );
+        if self.told.as_ref() != Some(&(reason, message.clone())) {
+            let note = Note {
+                warning: true,
+                reason,
+                message: message.clone(),
+            };
+            self.events.send(&self.shared.calls, &note, now).await;
+            self.told = Some((reason, message));
+        }
+        let due = self.write_status(entry, &status).await;
+        self.remembered.status = Some(status);
+        due.map_or(Next::Idle, Next::At)
+    }
+}
+
+/// `status` with `Progressing` False for this reason.
+fn stuck(
+    mut status: VirtualMachinePoolStatus,
+    generation: i64,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> VirtualMachinePoolStatus {
+    let is_it = |condition: &Condition| condition.type_ == types::PROGRESSING;
+    let before = status.conditions.iter().position(is_it);
+    let since = before
+        .map(|at| &status.conditions[at])
+        .filter(|condition| condition.status == "False")
+        .map(|condition| condition.last_transition_time.clone());
+    let whole_second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let condition = Condition {
+        type_: types::PROGRESSING.to_owned(),
+        status: "False".to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: Some(generation),
+        last_transition_time: since.unwrap_or(Time(whole_second)),
+    };
+    match before {
+        Some(at) => status.conditions[at] = condition,
+        None => status.conditions.push(condition),
+    }
+    status.observed_generation = Some(generation);
+    status
+}
+
+/// One line per pass that did something.
+fn log(pool: &Identity, view: &View, plan: &Plan, applied: &Applied) {
+    let count = |is: fn(&Action) -> bool| plan.actions.iter().filter(|action| is(action)).count();
+    tracing::info!(
+        pool.namespace = pool.namespace,
+        pool.name = pool.name,
+        replicas = view.snapshot.pool.spec.replicas(),
+        members = view.snapshot.members.len(),
+        expected = view.snapshot.expected_creates.len(),
+        create = count(|action| matches!(action, Action::Create { .. })),
+        delete = count(|action| matches!(action, Action::Delete { .. })),
+        release = count(|action| matches!(action, Action::Release { .. })),
+        failure = applied
+            .failures
+            .first()
+            .map(|failure| failure.message.as_str()),
+        "Carried out a plan"
+    );
+}
+
+impl Actor for PoolTask {
+    const TASK: Task = Task::Pool;
+
+    async fn pass(&mut self) -> Next {
+        if !self.shared.caches.is_synced() {
+            // Whoever completes a cache wakes everybody.
+            return Next::Idle;
+        }
+        let found = self.shared.caches.pool(&self.key.namespace, &self.key.name);
+        let Some(entry) = found.filter(|pool| pool.id.uid == self.uid) else {
+            return Next::Over;
+        };
+        let began = Instant::now();
+        if let Some(message) = self.fault.take() {
+            self.report(&entry, reasons::INTERNAL_ERROR, message).await;
+        }
+        let next = match &entry.object {
+            Ok(pool) => self.tend(&entry, pool).await,
+            Err(undecodable) => {
+                let message = format!(
+                    "this version of the program can't read the pool: {}",
+                    undecodable.message
+                );
+                self.report(&entry, reasons::INVALID_SPEC, message).await
+            }
+        };
+        let took = began.elapsed().as_secs_f64();
+        self.shared.metrics.pool_pass_took(took);
+        next
+    }
+
+    fn pause(&self) -> Duration {
+        PAUSE.max(self.decision_took * PAUSE_PER_DECISION)
+    }
+}

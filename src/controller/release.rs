@@ -1,0 +1,185 @@
+//! Takes our labels, marks and annotations off a VM that is a member no more, so that it stays whole and
+//! nothing of ours hinders it. Launcher pod first, then instance, then the VM with its template in one last
+//! write: after a crash in between the VM still has its marks, and it is done again.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch};
+use serde_json::{Map, Value, json};
+
+use super::Shared;
+use super::calls::{CallFailure, Place};
+use super::metrics::Deed;
+use crate::api::{annotations, labels};
+use crate::kubevirt::{self, Owner, VmView};
+use crate::stamp;
+
+/// How often a VM that changes under our hands is read again.
+const ATTEMPTS: usize = 4;
+
+/// How a VM is after its release.
+#[derive(Debug)]
+pub(super) struct Released {
+    /// The VM, unless it is gone.
+    pub(super) vm: Option<VmView>,
+    /// Whether anything was taken off.
+    pub(super) changed: bool,
+}
+
+/// Releases the VM of that name, if it still is the one with that UID and no pool controls it.
+pub(super) async fn release(
+    shared: &Shared,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<Released, CallFailure> {
+    let resource = kubevirt::virtual_machine();
+    let place = Place {
+        resource: &resource,
+        namespace,
+        name,
+    };
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let Some(vm) = shared.calls.get(place).await? else {
+            return Ok(Released {
+                vm: None,
+                changed: false,
+            });
+        };
+        if !needs_release(&vm, uid) {
+            return Ok(Released {
+                vm: VmView::read(&vm),
+                changed: false,
+            });
+        }
+        release_instance(shared, namespace, name, uid).await?;
+        match shared.calls.patch(place, &vm_patch(&vm)).await {
+            Ok(vm) => {
+                shared.metrics.did(Deed::Release);
+                return Ok(Released {
+                    vm: VmView::read(&vm),
+                    changed: true,
+                });
+            }
+            // The test of the resource version failed: 422, or 409 when it changed meanwhile.
+            Err(failure) if attempt < ATTEMPTS && is_stale(&failure) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+fn is_stale(failure: &CallFailure) -> bool {
+    matches!(failure, CallFailure::Refuse { status, .. } if matches!(status.code, 409 | 422))
+}
+
+fn needs_release(vm: &DynamicObject, uid: &str) -> bool {
+    let meta = &vm.metadata;
+    meta.uid.as_deref() == Some(uid)
+        && meta.deletion_timestamp.is_none()
+        && Owner::controller_of(meta).is_none_or(|owner| !owner.is_pool())
+        && meta
+            .annotations
+            .as_ref()
+            .is_some_and(|map| map.contains_key(annotations::MEMBER_OF))
+}
+
+/// Takes everything of ours off the VM and its template, if nobody has changed it since it was read.
+fn vm_patch(vm: &DynamicObject) -> Patch<Value> {
+    let value = serde_json::to_value(vm).unwrap_or_default();
+    let stripped = serde_json::to_value(stamp::strip(&value).patch);
+    let mut operations = vec![json!({
+        "op": "test",
+        "path": "/metadata/resourceVersion",
+        "value": vm.metadata.resource_version,
+    })];
+    if let Ok(Value::Array(stripped)) = stripped {
+        operations.extend(stripped);
+    }
+    // kube's `Patch::Json` wants a typed patch; on the wire it is this list.
+    Patch::Json(serde_json::from_value(Value::Array(operations)).unwrap_or_default())
+}
+
+/// The instance of the VM with that UID, and its launcher pod before it.
+async fn release_instance(
+    shared: &Shared,
+    namespace: &str,
+    name: &str,
+    vm_uid: &str,
+) -> Result<(), CallFailure> {
+    let resource = kubevirt::virtual_machine_instance();
+    let place = Place {
+        resource: &resource,
+        namespace,
+        name,
+    };
+    let Some(vmi) = shared.calls.get(place).await? else {
+        return Ok(());
+    };
+    if Owner::controller_of(&vmi.metadata).is_none_or(|owner| owner.uid != vm_uid) {
+        return Ok(());
+    }
+    release_pods(shared, namespace, &vmi.metadata).await?;
+    if let Some(patch) = marks_patch(&vmi.metadata) {
+        gone_is_fine(shared.calls.patch(place, &patch).await)?;
+    }
+    Ok(())
+}
+
+async fn release_pods(
+    shared: &Shared,
+    namespace: &str,
+    vmi: &ObjectMeta,
+) -> Result<(), CallFailure> {
+    let resource = ApiResource::erase::<Pod>(&());
+    // The labels that the pods have from this instance select them, so that not all of a pool are read.
+    let selector = [labels::POOL_UID, labels::ORDINAL].map(|key| {
+        let value = vmi.labels.as_ref().and_then(|labels| labels.get(key));
+        value.map_or_else(|| key.to_owned(), |value| format!("{key}={value}"))
+    });
+    let pods = shared
+        .calls
+        .list(&resource, namespace, &selector.join(","))
+        .await?;
+    for pod in pods {
+        let is_of_instance = Owner::controller_of(&pod.metadata)
+            .is_some_and(|owner| Some(&owner.uid) == vmi.uid.as_ref());
+        let (Some(patch), Some(name)) = (marks_patch(&pod.metadata), &pod.metadata.name) else {
+            continue;
+        };
+        if is_of_instance {
+            let place = Place {
+                resource: &resource,
+                namespace,
+                name,
+            };
+            gone_is_fine(shared.calls.patch(place, &patch).await)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes every label and annotation of ours off this very object; `None` if it has none.
+fn marks_patch(meta: &ObjectMeta) -> Option<Patch<Value>> {
+    let nulls = |map: &Option<std::collections::BTreeMap<String, String>>| -> Map<String, Value> {
+        map.iter()
+            .flatten()
+            .filter(|(key, _)| key.starts_with(labels::PREFIX))
+            .map(|(key, _)| (key.clone(), Value::Null))
+            .collect()
+    };
+    let (labels, annotations) = (nulls(&meta.labels), nulls(&meta.annotations));
+    if labels.is_empty() && annotations.is_empty() {
+        return None;
+    }
+    Some(Patch::Merge(json!({
+        "metadata": {"uid": meta.uid, "labels": labels, "annotations": annotations},
+    })))
+}
+
+fn gone_is_fine(answer: Result<DynamicObject, CallFailure>) -> Result<(), CallFailure> {
+    match answer {
+        Err(failure) if !failure.is_not_found() && !failure.is_conflict() => Err(failure),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,313 @@
+//! Puts together what one decision about one pool reads, from the caches and what the last passes left in
+//! memory. Pure, and decides nothing but what the caches mean: who is a member, which revision is the target,
+//! which numbers are not free.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::expectations::{Expectations, cached_version};
+use super::occupied::Numbers;
+use crate::api::conditions::types;
+use crate::api::{VirtualMachinePool, VirtualMachinePoolStatus, annotations};
+use crate::cache::{Caches, Index, PoolEntry, RevisionEntry};
+use crate::kubevirt::{VmView, disk_template_names};
+use crate::plan::{self, Config, Failure, Limits, Member, Occupied, Snapshot, Target};
+use crate::stamp::{self, PoolInputs};
+
+/// What one pass leaves for the next.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    /// What was done and is not seen yet.
+    pub(super) expectations: Expectations,
+    /// What was read from the API server because the cache was behind.
+    pub(super) live: LiveReads,
+    /// From the last plan.
+    pub(super) waiting: BTreeMap<u32, Timestamp>,
+    /// From the last plan.
+    pub(super) plan: plan::Memory,
+    /// What the last plan said, whether or not it has been written yet.
+    pub(super) status: Option<VirtualMachinePoolStatus>,
+    /// What went wrong.
+    pub(super) failure: Option<Failure>,
+}
+
+/// How long a live read counts at most: a VM that the cache has not shown by then is gone again.
+const LIVE_READ_LASTS: SignedDuration = SignedDuration::from_secs(30);
+
+/// VMs as the API server showed them when the cache was found to be behind: each counts until the cache
+/// shows anything else than it did then.
+#[derive(Debug, Default)]
+pub(super) struct LiveReads {
+    by_name: HashMap<String, LiveRead>,
+}
+
+#[derive(Debug)]
+struct LiveRead {
+    /// Resource version that the cache had; `None` if it had no such VM.
+    cached: Option<String>,
+    live: Option<VmView>,
+    since: Timestamp,
+}
+
+impl LiveReads {
+    /// Keeps what the API server said of the VM with that name.
+    pub(super) fn keep(
+        &mut self,
+        caches: &Caches,
+        namespace: &str,
+        name: &str,
+        live: Option<VmView>,
+        now: Timestamp,
+    ) {
+        let cached = cached_version(caches, namespace, name);
+        let read = LiveRead {
+            cached,
+            live,
+            since: now,
+        };
+        self.by_name.insert(name.to_owned(), read);
+    }
+
+    /// Drops what the cache has moved beyond.
+    pub(super) fn observe(&mut self, caches: &Caches, namespace: &str, now: Timestamp) {
+        self.by_name.retain(|name, read| {
+            let age = now.duration_since(read.since);
+            cached_version(caches, namespace, name) == read.cached
+                && !age.is_negative()
+                && age < LIVE_READ_LASTS
+        });
+    }
+
+    /// When the next one stops to count.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let since = self.by_name.values().map(|read| read.since).min()?;
+        since.checked_add(LIVE_READ_LASTS).ok()
+    }
+
+    /// The VM of that name, from the API server's answer or else from the cache.
+    pub(super) fn vm(&self, caches: &Caches, namespace: &str, name: &str) -> Option<VmView> {
+        match self.by_name.get(name) {
+            Some(read) => read.live.clone(),
+            None => caches.vm(namespace, name).map(Arc::unwrap_or_clone),
+        }
+    }
+
+    /// `vms`, with those replaced that are known better.
+    fn apply(&self, vms: Vec<Arc<VmView>>) -> Vec<VmView> {
+        vms.into_iter()
+            .filter_map(|vm| match self.by_name.get(&vm.name) {
+                Some(read) => read.live.clone(),
+                None => Some(Arc::unwrap_or_clone(vm)),
+            })
+            .collect()
+    }
+}
+
+/// A snapshot, and what its creates are made from.
+#[derive(Debug)]
+pub(super) struct View {
+    /// What the plan reads.
+    pub(super) snapshot: Snapshot,
+    /// What VMs are stamped from.
+    pub(super) source: Option<Source>,
+}
+
+/// What VMs are stamped from.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    /// The revision.
+    pub(super) revision: Arc<RevisionEntry>,
+    /// What the pool says of its VMs.
+    pub(super) inputs: PoolInputs,
+}
+
+/// The snapshot of `pool`, whose cache entry is `entry`.
+pub(super) fn build(
+    caches: &Caches,
+    entry: &PoolEntry,
+    pool: &VirtualMachinePool,
+    remembered: &Remembered,
+    limits: Limits,
+) -> View {
+    let id = &entry.id;
+    let inputs = PoolInputs::of(pool);
+    let (config, revision) = target(caches, entry);
+    let members = members(caches, entry, &inputs, remembered);
+    let former = remembered
+        .live
+        .apply(caches.vms.select(&Index::MemberOf(id.uid.clone())))
+        .into_iter()
+        .filter(|vm| is_former(vm, &id.uid))
+        .collect();
+    let expected_creates = remembered.expectations.creates();
+    let spec = revision.as_ref().map(|revision| &*revision.spec);
+    let occupied = occupied(caches, entry, pool, &inputs, &members, spec, remembered);
+    let target = revision.as_ref().map(|revision| Target {
+        revision: revision.id.name.clone(),
+        stamp_hash: stamp::stamp_hash(&revision.content_hash, &inputs),
+        has_disk_templates: !disk_templates(&revision.spec).is_empty(),
+    });
+    let status = remembered.status.clone();
+    View {
+        snapshot: Snapshot {
+            pool: plan::Pool {
+                namespace: id.namespace.clone(),
+                name: id.name.clone(),
+                uid: id.uid.clone(),
+                generation: id.generation,
+                deleting: id.deleting,
+                spec: pool.spec.clone(),
+                status: status.unwrap_or_else(|| entry.status()),
+            },
+            config,
+            target,
+            members,
+            former,
+            occupied,
+            expected_creates,
+            expected_deletes: remembered.expectations.deletes(),
+            waiting: remembered.waiting.clone(),
+            memory: remembered.plan.clone(),
+            failure: remembered.failure.clone(),
+            kubevirt_installed: caches.kubevirt_installed(),
+            cdi_installed: caches.cdi_installed(),
+            limits,
+        },
+        source: revision.map(|revision| Source { revision, inputs }),
+    }
+}
+
+/// Whether a VM with the mark of the pool with that UID is a member no more, of that pool or any other.
+pub(super) fn is_former(vm: &VmView, pool_uid: &str) -> bool {
+    vm.annotations
+        .get(annotations::MEMBER_OF)
+        .map(String::as_str)
+        == Some(pool_uid)
+        && vm.owner.as_ref().is_none_or(|owner| !owner.is_pool())
+        && vm.deleting_since.is_none()
+}
+
+/// The state of the pool's config, and the revision that new VMs are stamped from: the one that the pool is
+/// pinned to; else that of the config's spec; else, as long as there is none, the newest that there is.
+fn target(caches: &Caches, entry: &PoolEntry) -> (Config, Option<Arc<RevisionEntry>>) {
+    let namespace = &entry.id.namespace;
+    let mut revisions = caches.revisions_of_config(namespace, &entry.config);
+    revisions.retain(|revision| !revision.id.deleting);
+    let (config, current) = match caches.config(namespace, &entry.config) {
+        None => {
+            // Those of an earlier config of that name, which this pool has used, and no other.
+            revisions.retain(|revision| {
+                revision.is_owned_by(&entry.id.uid)
+                    || entry.pinned.as_ref() == Some(&revision.id.name)
+            });
+            (Config::Missing, None)
+        }
+        Some(config) => {
+            let current = revisions
+                .iter()
+                .find(|revision| revision.content_hash == config.content_hash)
+                .cloned();
+            let refused = config.status.conditions.iter().find(|condition| {
+                condition.type_ == types::ACCEPTED
+                    && condition.status == "False"
+                    && condition.observed_generation == Some(config.id.generation)
+            });
+            match (refused, current) {
+                (Some(refused), _) => (Config::Refused(refused.message.clone()), None),
+                (None, Some(current)) => (Config::Ready, Some(current)),
+                (None, None) => (Config::Pending, None),
+            }
+        }
+    };
+    let revision = match &entry.pinned {
+        Some(pinned) => revisions
+            .into_iter()
+            .find(|revision| revision.id.name == *pinned),
+        None => current.or_else(|| revisions.pop()),
+    };
+    (config, revision)
+}
+
+fn members(
+    caches: &Caches,
+    entry: &PoolEntry,
+    inputs: &PoolInputs,
+    remembered: &Remembered,
+) -> Vec<Member> {
+    let vms = remembered.live.apply(caches.members_of(&entry.id.uid));
+    vms.into_iter()
+        .filter(|vm| vm.is_member_of(&entry.id.uid) && vm.namespace == entry.id.namespace)
+        .map(|vm| {
+            let vmi = caches
+                .vmis
+                .get(&vm.namespace, &vm.name)
+                .filter(|vmi| vmi.vm_uid.as_ref() == Some(&vm.uid));
+            Member {
+                ordinal: stamp::parse_ordinal(&inputs.vm_prefix, &vm.name),
+                vmi: vmi.map(Arc::unwrap_or_clone),
+                vm,
+            }
+        })
+        .collect()
+}
+
+/// The numbers that are not free, from the first one on until there are as many free ones as could be needed.
+/// None where no member is missing: a pool at rest looks at no disk.
+fn occupied(
+    caches: &Caches,
+    entry: &PoolEntry,
+    pool: &VirtualMachinePool,
+    inputs: &PoolInputs,
+    members: &[Member],
+    spec: Option<&Map<String, Value>>,
+    remembered: &Remembered,
+) -> BTreeMap<u32, Occupied> {
+    let mut held: Vec<u32> = members
+        .iter()
+        .filter(|member| member.vm.deleting_since.is_none())
+        .filter_map(|member| member.ordinal)
+        .chain(remembered.expectations.creates())
+        .collect();
+    held.sort_unstable();
+    held.dedup();
+    let mut missing = (pool.spec.replicas() as usize).saturating_sub(held.len());
+    let templates = spec.map(disk_templates).unwrap_or_default();
+    let numbers = Numbers {
+        caches,
+        live: &remembered.live,
+        namespace: &entry.id.namespace,
+        pool: &entry.id.name,
+        pool_uid: &entry.id.uid,
+        templates: &templates,
+        grace_period_seconds: spec
+            .and_then(|spec| spec.get("template"))
+            .and_then(|template| template.pointer("/spec/terminationGracePeriodSeconds"))
+            .and_then(Value::as_i64),
+    };
+    let mut occupied = BTreeMap::new();
+    for ordinal in pool.spec.ordinal_start()..=stamp::names::MAX_ORDINAL {
+        if missing == 0 {
+            break;
+        }
+        if held.binary_search(&ordinal).is_ok() {
+            continue;
+        }
+        let name = stamp::vm_name(&inputs.vm_prefix, ordinal);
+        match numbers.occupied(&name) {
+            Some(found) => {
+                occupied.insert(ordinal, found);
+            }
+            None => missing -= 1,
+        }
+    }
+    occupied
+}
+
+fn disk_templates(spec: &Map<String, Value>) -> Vec<String> {
+    spec.get("dataVolumeTemplates")
+        .map(|templates| disk_template_names(&json!({"dataVolumeTemplates": templates})))
+        .unwrap_or_default()
+}
