@@ -112,13 +112,7 @@ pub fn files() -> BTreeMap<PathBuf, String> {
         ]),
     );
 
-    add(
-        "overlays/self-signed/rbac.yaml",
-        yaml::file([
-            yaml::document(&self_signed_role()),
-            yaml::document(&self_signed_role_binding()),
-        ]),
-    );
+    add("overlays/self-signed/rbac.yaml", rbac::self_signed_file());
     add(
         "overlays/self-signed/kustomization.yaml",
         kustomize::of(&["rbac.yaml", "../../base"]),

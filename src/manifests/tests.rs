@@ -366,3 +366,19 @@ fn the_image_is_built_with_the_toolchain_of_the_workspace_and_as_nobody() {
         .unwrap();
     assert!(user.split(':').all(|id| id.parse::<u32>().unwrap() > 0));
 }
+
+#[test]
+fn each_rule_stands_below_its_reason() {
+    for (path, text) in files() {
+        if !path.ends_with("cluster-role.yaml") {
+            continue;
+        }
+        let lines: Vec<_> = text.lines().collect();
+        for pair in lines
+            .windows(2)
+            .filter(|pair| pair[1].starts_with("- apiGroups"))
+        {
+            assert!(pair[0].starts_with("# "), "{}", pair[0]);
+        }
+    }
+}
