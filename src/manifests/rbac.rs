@@ -7,12 +7,11 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::interim::server;
 use super::program::{labels, metadata};
-use super::{NAME, NAMESPACE, yaml};
+use super::{File, NAME, NAMESPACE, yaml};
 use crate::api::{CONFIG_PLURAL, GROUP, POOL_PLURAL};
 use crate::rights::Right;
-use crate::{admission, cache, controller};
+use crate::{admission, cache, controller, server};
 
 /// Name of the ClusterRole with what certificates made at start need.
 const SELF_SIGNED: &str = "vmpool-self-signed";
@@ -87,17 +86,38 @@ pub fn user_roles() -> Vec<ClusterRole> {
     .collect()
 }
 
-/// The ClusterRole's file, with the reason above each rule.
-pub(super) fn cluster_role_file() -> String {
-    yaml::file([role_with_reasons(NAME, rights())])
+/// The files that every installation has; each rule of the program's role stands below its reason.
+pub(super) fn files() -> Vec<File> {
+    let users = user_roles();
+    [
+        (
+            "service-account.yaml",
+            yaml::file([yaml::document(&service_account())]),
+        ),
+        (
+            "cluster-role.yaml",
+            yaml::file([role_with_reasons(NAME, rights())]),
+        ),
+        (
+            "cluster-role-binding.yaml",
+            yaml::file([yaml::document(&cluster_role_binding())]),
+        ),
+        (
+            "user-roles.yaml",
+            yaml::file(users.iter().map(yaml::document)),
+        ),
+    ]
+    .map(|(name, text)| (name.to_owned(), text))
+    .into()
 }
 
-/// The overlay's file: role and binding.
-pub(super) fn self_signed_file() -> String {
-    yaml::file([
+/// What is added where the program makes its own certificates.
+pub(super) fn self_signed_files() -> Vec<File> {
+    let text = yaml::file([
         role_with_reasons(SELF_SIGNED, server::rules()),
         yaml::document(&self_signed_role_binding()),
-    ])
+    ]);
+    vec![("rbac.yaml".to_owned(), text)]
 }
 
 /// What every installation needs, module by module: the same resource may come up for several reasons.

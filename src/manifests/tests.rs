@@ -71,7 +71,8 @@ fn text_reads_back_as_the_object_it_was_made_of() {
         let read: Value = serde_saphyr::from_str(&yaml::document(&crd)).unwrap();
         assert_eq!(read, serde_json::to_value(&crd).unwrap());
     }
-    let role: Value = serde_saphyr::from_str(&rbac::cluster_role_file()).unwrap();
+    let text = &files()[Path::new("rbac/cluster-role.yaml")];
+    let role: Value = serde_saphyr::from_str(text).unwrap();
     assert_eq!(role, serde_json::to_value(cluster_role()).unwrap());
 }
 

@@ -1,0 +1,65 @@
+//! The two ports: TLS with HTTP/1.1 and HTTP/2 (the API server speaks HTTP/2 to a URL and HTTP/1.1 to a
+//! service), and plain HTTP. Both stop on a signal and let requests that are under way finish.
+//!
+//! No client certificate is asked for: the API server presents none to webhooks, and what a webhook answers
+//! is no secret.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+
+/// How long requests may go on after the signal: the API server gives up on a webhook after five seconds.
+const GRACE: Duration = Duration::from_secs(8);
+/// How long a client may take to send its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
+
+/// Serves `router` with TLS on `listener` until `shutdown`.
+pub async fn tls(
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    router: Router,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let handle = Handle::new();
+    let config = RustlsConfig::from_config(config);
+    let server = axum_server::from_tcp_rustls(listener, config)?
+        .handle(handle.clone())
+        .first_request_timeout(FIRST_REQUEST)
+        .serve(router.into_make_service());
+    until(shutdown, handle, server).await
+}
+
+/// Serves `router` without TLS on `listener` until `shutdown`.
+pub async fn plain(
+    listener: TcpListener,
+    router: Router,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let handle = Handle::new();
+    let server = axum_server::from_tcp(listener)?
+        .handle(handle.clone())
+        .first_request_timeout(FIRST_REQUEST)
+        .serve(router.into_make_service());
+    until(shutdown, handle, server).await
+}
+
+async fn until(
+    shutdown: CancellationToken,
+    handle: Handle<SocketAddr>,
+    server: impl Future<Output = io::Result<()>>,
+) -> io::Result<()> {
+    let mut server = std::pin::pin!(server);
+    tokio::select! {
+        result = &mut server => return result,
+        () = shutdown.cancelled() => handle.graceful_shutdown(Some(GRACE)),
+    }
+    server.await
+}
