@@ -13,6 +13,7 @@ pub mod kubectl;
 pub mod probe;
 pub mod proxy;
 pub mod reaper;
+pub mod standin;
 pub mod supervisor;
 
 use std::path::{Path, PathBuf};
