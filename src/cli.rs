@@ -42,6 +42,9 @@ pub struct RunArgs {
     /// Namespace that this program runs in.
     #[arg(long, env = "POD_NAMESPACE", default_value = "vmpool-system")]
     pub namespace: String,
+    /// Name of this process in the events that it writes.
+    #[arg(long, env = "POD_NAME", default_value = "vmpool")]
+    pub pod_name: String,
     /// Service account that this program runs as: VMs that it creates are stamped, others' are not.
     #[arg(long, default_value = "vmpool")]
     pub service_account: String,
@@ -51,12 +54,19 @@ pub struct RunArgs {
     /// Most VMs that one pass creates or deletes in one pool.
     #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
-    /// Most creates under way at once over all pools.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_in_flight: u32,
+    /// Most creates and deletes under way at once over all pools.
+    #[arg(long, default_value_t = 32, value_parser = parse_at_least_one)]
+    pub max_in_flight: usize,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+}
+
+fn parse_at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("{text:?} is no whole number of at least 1")),
+        Ok(number) => Ok(number),
+    }
 }
 
 /// How log lines look.

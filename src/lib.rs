@@ -14,6 +14,7 @@ pub mod kubevirt;
 pub mod manifests;
 pub mod plan;
 pub mod rights;
+pub mod run;
 pub mod server;
 pub mod stamp;
 pub mod telemetry;

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, AdmissionMetrics, AdmissionState, CachedObjects, LiveObjects};
 use crate::cache::{CacheMetrics, Caches};
 use crate::cli::RunArgs;
-use crate::controller::{self, Controller};
+use crate::controller::{self, ControllerConfig};
 use crate::server::certificates::{self, Certificates};
 use crate::server::health::{self, Health};
 use crate::server::listen;
@@ -74,15 +74,17 @@ pub async fn run(args: RunArgs) -> Result<()> {
     );
     let watches = Arc::clone(&caches).run(client.clone());
     tasks.spawn_endless("caches", until(shutdown.clone(), watches));
-    let controller = Controller {
+    let controller = controller::run(ControllerConfig {
         client,
         caches,
         limits: plan::Limits { burst: args.burst },
         max_in_flight: args.max_in_flight,
         metrics: controller_metrics,
+        plan: plan::plan,
+        instance: args.pod_name,
         shutdown: shutdown.clone(),
-    };
-    tasks.spawn_endless("controller", controller.run());
+    });
+    tasks.spawn_endless("controller", controller);
     tracing::info!(
         webhooks = %args.admission_address,
         health = %args.health_address,

@@ -5,10 +5,14 @@
 //! Nothing here is part of the product; the product must not depend on this crate outside tests.
 
 pub mod audit;
+pub mod bench;
 pub mod binaries;
+pub mod cargo;
 pub mod commands;
 pub mod controlplane;
 pub mod crds;
+pub mod demo;
+pub mod harness;
 pub mod kubectl;
 pub mod probe;
 pub mod proxy;

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use dev::bench::{self, BenchArgs};
 use dev::commands::{test, up};
+use dev::demo::{self, DemoArgs};
 
 #[derive(Parser)]
 #[command(
@@ -19,6 +21,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure speed, writes and memory
+    Bench(BenchArgs),
+    /// Show the main job as it happens, on an embedded control plane or on your own cluster
+    Demo(DemoArgs),
     /// Run everything that CI runs, or only some tests
     Test(test::Args),
     /// Start a control plane with KubeVirt's CRDs and leave it running until Ctrl-C
@@ -27,6 +33,8 @@ enum Command {
 
 fn main() -> Result<ExitCode> {
     let succeeded = match Cli::parse().command {
+        Command::Bench(args) => in_runtime(bench::run(args)).map(|()| true)?,
+        Command::Demo(args) => in_runtime(demo::run(args)).map(|()| true)?,
         Command::Test(args) => test::run(&args)?,
         Command::Up => in_runtime(up::run()).map(|()| true)?,
     };

@@ -28,10 +28,12 @@ pub mod validate_pool;
 pub mod validate_scale;
 pub mod verdict;
 
+mod cached_objects;
 mod metrics;
 mod router;
 mod spec_shape;
 
+pub use cached_objects::CachedObjects;
 pub use hooks::{HookKind, HookSpec, hooks};
 pub use metrics::AdmissionMetrics;
 pub use objects::{LiveObjects, Lookup, Objects, StoredRevision, Unavailable, VmName, rules};

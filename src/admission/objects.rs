@@ -95,14 +95,14 @@ pub struct StoredRevision {
     /// [`stamp::revision_hash`] of the spec.
     pub content_hash: String,
     /// The config's spec.
-    pub spec: Map<String, Value>,
+    pub spec: Arc<Map<String, Value>>,
 }
 
 impl StoredRevision {
     /// Reads a `ControllerRevision`. `None` if it is not one of a config: any may be named in a label.
     pub fn read(object: &ControllerRevision) -> Option<Self> {
         let label = |key: &str| object.metadata.labels.as_ref()?.get(key).cloned();
-        let spec = object.data.as_ref()?.0.get("spec")?.as_object()?.clone();
+        let spec = Arc::new(object.data.as_ref()?.0.get("spec")?.as_object()?.clone());
         Some(Self {
             name: object.metadata.name.clone()?,
             config: label(labels::CONFIG)?,

@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::binaries::find_or_build;
+use crate::cargo::command as cargo;
 use crate::crds::KUBEVIRT_CRDS_ENV;
 use crate::workspace;
 
@@ -115,23 +116,6 @@ pub fn run(args: &Args) -> Result<bool> {
     }
     println!("{counts}");
     Ok(failures.is_empty())
-}
-
-fn cargo(args: &[&str]) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(workspace()).args(args);
-    // What `cargo run` tells us about ourselves: build scripts (ring's) run again when it changes,
-    // and half the tree would be built anew between this and a cargo that is called directly.
-    for (name, _) in std::env::vars_os() {
-        let is_about_us = name.to_str().is_some_and(|name| {
-            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-        });
-        if is_about_us {
-            command.env_remove(name);
-        }
-    }
-    command
 }
 
 /// Runs one step; answers its name if it failed.

@@ -1,0 +1,160 @@
+//! `cargo dev demo`: the main job from a user's side, with the real kubectl and nothing else, each
+//! step asserted.
+//!
+//! On the embedded control plane or, with `--kubeconfig`, on a cluster that has KubeVirt, CDI and
+//! vmpool, where it works in a namespace of its own and removes it. It must not look at anything
+//! that a user could not.
+
+mod look;
+mod manifests;
+mod screen;
+mod stage;
+mod steps;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use self::manifests::Manifests;
+use self::screen::Screen;
+use self::stage::Stage;
+use crate::harness::{Harness, Options};
+use crate::kubectl::Kubectl;
+
+/// Of the stand-in's VMs, which start in a moment.
+const EMBEDDED_TIMEOUT: Duration = Duration::from_secs(120);
+/// Of real VMs: images are pulled, volumes are made, guests boot.
+const CLUSTER_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// Shows the main job as it happens.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// Assert each step and exit; fails with what was wrong.
+    #[arg(long)]
+    pub once: bool,
+    /// Run on this cluster, which has KubeVirt, CDI and vmpool, instead of an embedded one; in a
+    /// namespace of its own that is removed afterwards.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Container disk that the VMs boot from.
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// kubectl to use with `--kubeconfig`.
+    #[arg(long, default_value = "kubectl", requires = "kubeconfig")]
+    pub kubectl: PathBuf,
+}
+
+/// Runs it until it has been shown, and without `--once` until Ctrl-C.
+pub async fn run(args: DemoArgs) -> Result<()> {
+    let manifests = Manifests::read(args.image.as_deref())?;
+    match &args.kubeconfig {
+        Some(kubeconfig) => {
+            let kubectl = Kubectl::new(&args.kubectl, kubeconfig);
+            on_cluster(kubectl, manifests).await
+        }
+        None => embedded(manifests, args.once).await,
+    }
+}
+
+async fn embedded(manifests: Manifests, once: bool) -> Result<()> {
+    let screen = Screen::start();
+    let tell = |line: &str| screen.note(line);
+    let harness = tokio::select! {
+        harness = Harness::start_with(Options::default(), &tell) => harness?,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+    };
+    let stage = Stage {
+        screen: screen.clone(),
+        kubectl: harness.kubectl(),
+        namespace: harness.namespace("demo").await?,
+        timeout: EMBEDDED_TIMEOUT,
+    };
+    if let Err(error) = play(&stage, &manifests).await {
+        let log = harness.vmpool().log_path().display().to_string();
+        // The folder goes with the harness.
+        let copy = std::env::temp_dir().join("vmpool-demo.log");
+        let kept = std::fs::copy(&log, &copy).is_ok();
+        let hint = match kept {
+            true => format!("vmpool's log is in {}", copy.display()),
+            false => "vmpool has written no log".to_owned(),
+        };
+        return Err(error.context(hint));
+    }
+    if once {
+        return Ok(());
+    }
+    leave_running(&harness, &stage, &manifests).await
+}
+
+/// Something to play with, until Ctrl-C.
+async fn leave_running(harness: &Harness, stage: &Stage, manifests: &Manifests) -> Result<()> {
+    let screen = &stage.screen;
+    screen.title("Yours to play with");
+    for manifest in [&manifests.config, &manifests.pool] {
+        let args = ["apply", "-n", &stage.namespace, "-f", "-"];
+        stage.kubectl.run_ok_with_input(&args, manifest)?;
+    }
+    let (kubeconfig, kubectl) = (
+        harness.kubectl(),
+        harness.plane().binaries().kubectl.clone(),
+    );
+    screen.line(&format!(
+        "export KUBECONFIG={}",
+        kubeconfig.kubeconfig().display()
+    ));
+    screen.line(&format!(
+        "alias kubectl='{} -n {}'",
+        kubectl.display(),
+        stage.namespace
+    ));
+    screen.line("kubectl get vpool,vconf,vm");
+    screen.line("kubectl scale vpool desktop --replicas=3");
+    screen.line(&format!(
+        "tail -f {}",
+        harness.vmpool().log_path().display()
+    ));
+    screen.line("");
+    screen.line("Ctrl-C ends everything.");
+    tokio::signal::ctrl_c()
+        .await
+        .context("failed to wait for Ctrl-C")
+}
+
+async fn on_cluster(kubectl: Kubectl, manifests: Manifests) -> Result<()> {
+    let screen = Screen::start();
+    let namespace = format!("vmpool-demo-{}", std::process::id());
+    for kind in [
+        "virtualmachines.kubevirt.io",
+        "virtualmachinepools.vmpool.dev",
+    ] {
+        let args = ["get", kind, "--all-namespaces", "--limit=1", "-o", "name"];
+        kubectl.run_ok(&args).with_context(|| {
+            format!("the cluster has no {kind}, or this user may not list them")
+        })?;
+    }
+    kubectl.run_ok(&["create", "namespace", &namespace])?;
+    let stage = Stage {
+        screen,
+        kubectl: kubectl.clone(),
+        namespace: namespace.clone(),
+        timeout: CLUSTER_TIMEOUT,
+    };
+    let played = play(&stage, &manifests).await;
+    stage
+        .screen
+        .note(&format!("Removing the namespace {namespace}"));
+    let removed = kubectl.run_ok(&["delete", "namespace", &namespace, "--wait=false"]);
+    played?;
+    removed.map(drop)
+}
+
+/// kubectl blocks, so that the steps run on a thread of their own.
+async fn play(stage: &Stage, manifests: &Manifests) -> Result<()> {
+    let (actor, manifests) = (stage.clone(), manifests.clone());
+    let played = tokio::task::spawn_blocking(move || steps::play(&actor, &manifests));
+    tokio::select! {
+        played = played => played.context("the demo panicked")?,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+    }
+}

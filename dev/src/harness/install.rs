@@ -1,0 +1,73 @@
+//! Installs what `vmpool manifests` generates, but for the Deployment, which the supervisor plays.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::Scope;
+use kube::{Client, discovery};
+use serde::Serialize;
+use serde_json::Value;
+use vmpool::manifests::{self, WebhookTarget};
+
+use crate::crds;
+
+/// The field manager of an installation by hand.
+const MANAGER: &str = "vmpool-dev";
+
+/// CRDs, namespace, service account, roles, and webhooks at this address.
+pub(super) async fn vmpool(client: &Client, admission: SocketAddr) -> Result<()> {
+    crds::apply(client, &values(&manifests::crds())?).await?;
+    let mut objects = vec![
+        value(&manifests::namespace())?,
+        value(&manifests::service_account())?,
+        value(&manifests::cluster_role())?,
+        value(&manifests::cluster_role_binding())?,
+        // The program makes its own certificate here and says so in the configurations.
+        value(&manifests::self_signed_role())?,
+        value(&manifests::self_signed_role_binding())?,
+    ];
+    objects.extend(values(&manifests::user_roles())?);
+    let target = WebhookTarget::Url(format!("https://{admission}"));
+    let (mutating, validating) = manifests::webhook_configurations(&target, None);
+    objects.extend([value(&mutating)?, value(&validating)?]);
+    for object in &objects {
+        apply(client, object).await?;
+    }
+    Ok(())
+}
+
+/// Server-side-applies one object of any kind.
+async fn apply(client: &Client, object: &Value) -> Result<()> {
+    let typed: DynamicObject = serde_json::from_value(object.clone()).context("no object")?;
+    let types = typed.types.as_ref().context("an object without a kind")?;
+    let name = typed
+        .metadata
+        .name
+        .as_deref()
+        .context("an object without a name")?;
+    let kind = GroupVersionKind::try_from(types).context("a malformed apiVersion")?;
+    let (resource, capabilities) = discovery::pinned_kind(client, &kind)
+        .await
+        .with_context(|| format!("failed to look up {}", types.kind))?;
+    let api: Api<DynamicObject> = match (capabilities.scope, &typed.metadata.namespace) {
+        (Scope::Namespaced, Some(namespace)) => {
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+        _ => Api::all_with(client.clone(), &resource),
+    };
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(name, &params, &Patch::Apply(object))
+        .await
+        .with_context(|| format!("failed to apply {} {name}", types.kind))?;
+    Ok(())
+}
+
+fn value(object: &impl Serialize) -> Result<Value> {
+    serde_json::to_value(object).context("an object is no JSON")
+}
+
+fn values(objects: &[impl Serialize]) -> Result<Vec<Value>> {
+    objects.iter().map(value).collect()
+}

@@ -1,0 +1,32 @@
+//! The contract, against a real etcd, kube-apiserver and kube-controller-manager, with the stand-in
+//! for KubeVirt and the real `vmpool` program under the generated ClusterRole.
+//!
+//! Ordinary tests share one such cluster ([`shared`]) and have a namespace each ([`Space`]); a test
+//! that breaks something for everybody starts one of its own ([`with_own`]). What users do by hand
+//! is done with kubectl. What a pure function decides is tested beside that function, not here.
+//!
+//! `../README.md` maps cases and matrix rows to tests. `VMPOOL_KEEP=1` leaves the clusters running,
+//! with the namespaces, and prints the kubeconfig.
+
+mod lax;
+mod objects;
+mod shared;
+mod space;
+
+mod defaulting;
+mod deletion;
+mod docs;
+mod install;
+mod isolation;
+mod lossless;
+mod membership;
+mod names;
+mod references;
+mod resilience;
+mod revisions;
+mod scale_paths;
+mod scaling;
+mod validation;
+
+pub(crate) use self::shared::{shared, with_namespace, with_own};
+pub(crate) use self::space::{Kind, Space};
