@@ -38,8 +38,11 @@ impl Stage {
 
     /// Applies what another command prints.
     pub(super) fn pipe(&self, command: &str, manifest: &str) -> Result<()> {
-        self.screen.command(&format!("{command} | kubectl apply -f -"));
-        let said = self.kubectl.run_ok_with_input(&self.args("apply -f -"), manifest)?;
+        self.screen
+            .command(&format!("{command} | kubectl apply -f -"));
+        let said = self
+            .kubectl
+            .run_ok_with_input(&self.args("apply -f -"), manifest)?;
         self.screen.line(&shorten(&said, FEW_LINES));
         Ok(())
     }
