@@ -1,8 +1,8 @@
 //! vmpool: pools of stateful virtual machines for KubeVirt.
 //!
 //! Modules depend on each other in one direction only, which a test checks:
-//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `server` and
-//! `telemetry` stand beside.
+//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `rights`,
+//! `server` and `telemetry` stand beside.
 
 pub mod admission;
 pub mod api;
@@ -13,6 +13,7 @@ pub mod controller;
 pub mod kubevirt;
 pub mod manifests;
 pub mod plan;
+pub mod rights;
 pub mod run;
 pub mod server;
 pub mod stamp;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
@@ -17,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::api::{VirtualMachineConfig, VirtualMachinePool, labels};
 use crate::kubevirt::{self, Owner};
+use crate::rights::Right;
 use crate::stamp;
 
 /// How long one question may take: with [`super::hooks::TIMEOUT_SECONDS`], it leaves time to answer.
@@ -136,24 +136,26 @@ pub struct LiveObjects {
 }
 
 /// What [`LiveObjects`] calls.
-pub fn rules() -> Vec<PolicyRule> {
-    let read = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(resources.iter().map(|&name| name.to_owned()).collect()),
-        verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
-        ..PolicyRule::default()
-    };
+pub fn rules() -> Vec<Right> {
     vec![
-        // Configs and pools that a verdict on the other kind depends on.
-        read(
+        Right::to(
+            "configs and pools that a verdict on the other kind depends on",
+            &["get", "list"],
             crate::api::GROUP,
             &[crate::api::POOL_PLURAL, crate::api::CONFIG_PLURAL],
-            &["get", "list"],
         ),
-        // The revision that a VM of ours says it is stamped from.
-        read("apps", &["controllerrevisions"], &["get"]),
-        // Names that a new pool's VMs would want.
-        read(kubevirt::GROUP, &["virtualmachines"], &["list"]),
+        Right::to(
+            "the revision that a VM of ours says it is stamped from",
+            &["get"],
+            "apps",
+            &["controllerrevisions"],
+        ),
+        Right::to(
+            "names that a new pool's VMs would want",
+            &["list"],
+            kubevirt::GROUP,
+            &["virtualmachines"],
+        ),
     ]
 }
 

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
@@ -32,6 +31,7 @@ pub use store::{Change, Index, Key, Step, Store, View};
 
 use crate::api::{self, labels};
 use crate::kubevirt::{self, DiskView, VmView, VmiView};
+use crate::rights::Right;
 
 /// Every store.
 #[derive(Debug)]
@@ -253,25 +253,27 @@ async fn feeds(caches: &Caches, client: &Client) {
 }
 
 /// What the watches need.
-pub fn rules() -> Vec<PolicyRule> {
-    let read = |group: &str, resources: &[&str]| PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(resources.iter().map(|&name| name.to_owned()).collect()),
-        verbs: vec!["get".to_owned(), "list".to_owned(), "watch".to_owned()],
-        ..PolicyRule::default()
+pub fn rules() -> Vec<Right> {
+    let watch = |why, group, resources: &[&str]| {
+        Right::to(why, &["get", "list", "watch"], group, resources)
     };
     vec![
-        // Both of our kinds.
-        read(api::GROUP, &[api::POOL_PLURAL, api::CONFIG_PLURAL]),
-        // Members, and who else has a name that a member would get. Without a selector: see above.
-        read(
+        watch(
+            "both of our kinds",
+            api::GROUP,
+            &[api::POOL_PLURAL, api::CONFIG_PLURAL],
+        ),
+        watch(
+            "members, and who else has a name that a member would get",
             kubevirt::GROUP,
             &["virtualmachines", "virtualmachineinstances"],
         ),
-        // The disk check: a name that is in use, also by a disk that is going away.
-        read(kubevirt::CDI_GROUP, &["datavolumes"]),
-        read("", &["persistentvolumeclaims"]),
-        // Revisions of configs.
-        read("apps", &["controllerrevisions"]),
+        watch(
+            "the disk check: a name that is in use, also by a disk that is going away",
+            kubevirt::CDI_GROUP,
+            &["datavolumes"],
+        ),
+        watch("the same of claims", "", &["persistentvolumeclaims"]),
+        watch("revisions of configs", "apps", &["controllerrevisions"]),
     ]
 }

@@ -31,7 +31,6 @@ mod window;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -49,6 +48,7 @@ use crate::api;
 use crate::cache::{Affected, Caches, Key};
 use crate::kubevirt;
 use crate::plan::{Limits, Plan, Snapshot};
+use crate::rights::Right;
 
 /// What decides: `plan::plan`, save in tests of what surrounds it.
 pub type Planner = fn(&Snapshot, Timestamp) -> Plan;
@@ -246,53 +246,54 @@ impl Tasks {
 }
 
 /// What the controller's calls need.
-pub fn rules() -> Vec<PolicyRule> {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(resources.iter().map(|&name| name.to_owned()).collect()),
-        verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
-        ..PolicyRule::default()
-    };
+pub fn rules() -> Vec<Right> {
     let (pools, configs) = (api::POOL_PLURAL, api::CONFIG_PLURAL);
     vec![
-        // What is said of pools and configs.
-        rule(
-            api::GROUP,
-            &[&format!("{pools}/status"), &format!("{configs}/status")],
+        Right::to(
+            "what is said of pools and configs",
             &["patch"],
+            api::GROUP,
+            &[format!("{pools}/status"), format!("{configs}/status")],
         ),
-        // A member's controller reference blocks its pool's foreground deletion, which
-        // OwnerReferencesPermissionEnforcement (OpenShift) asks this right for.
-        rule(
+        Right::to(
+            "an owner reference that blocks its owner's deletion needs this where such references are \
+             guarded (OwnerReferencesPermissionEnforcement, OpenShift)",
+            &["update"],
             api::GROUP,
             &[
-                &format!("{pools}/finalizers"),
-                &format!("{configs}/finalizers"),
+                format!("{pools}/finalizers"),
+                format!("{configs}/finalizers"),
             ],
-            &["update"],
         ),
-        // Members: made, looked at when an answer was lost, released, deleted.
-        rule(
+        Right::to(
+            "members: made, looked at when an answer was lost, released, deleted",
+            &["create", "delete", "get", "patch"],
             kubevirt::GROUP,
             &["virtualmachines"],
-            &["create", "delete", "get", "patch"],
         ),
-        // A former member's instance is released with it.
-        rule(
+        Right::to(
+            "a former member's instance is released with it",
+            &["get", "patch"],
             kubevirt::GROUP,
             &["virtualmachineinstances"],
-            &["get", "patch"],
         ),
-        // And so is its launcher pod: Services and autoscalers select that one.
-        rule("", &["pods"], &["list", "patch"]),
-        // Revisions: made, numbered, co-owned (which needs `delete` where owner references are guarded),
-        // pruned.
-        rule(
+        Right::to(
+            "and so is its launcher pod: Services and autoscalers select that one",
+            &["list", "patch"],
+            "",
+            &["pods"],
+        ),
+        Right::to(
+            "revisions: made, numbered, co-owned (which needs delete where owner references are guarded), pruned",
+            &["create", "delete", "get", "patch"],
             "apps",
             &["controllerrevisions"],
-            &["create", "delete", "get", "patch"],
         ),
-        // Events; the same words again count up the event that is there.
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        Right::to(
+            "events; the same words again count up the event that is there",
+            &["create", "patch"],
+            "events.k8s.io",
+            &["events"],
+        ),
     ]
 }

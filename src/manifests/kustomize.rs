@@ -5,15 +5,14 @@ use serde_json::json;
 
 use super::yaml;
 
-/// A kustomization of these files and folders, applied in this order.
+/// A kustomization of these files and folders. In order, though kubectl sorts by kind: namespace and CRDs first,
+/// webhooks last, so that nothing is refused by a webhook that nobody serves yet. No `sortOptions`: kubectl
+/// warns about them.
 pub(super) fn of(resources: &[impl AsRef<str>]) -> String {
     let resources: Vec<&str> = resources.iter().map(AsRef::as_ref).collect();
     yaml::file([yaml::document(&json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": resources,
-        // In the order of the list: namespace and CRDs first, webhooks last, so that nothing is refused by a
-        // webhook that nobody serves yet.
-        "sortOptions": {"order": "fifo"},
     }))])
 }

@@ -5,8 +5,6 @@
 //! Nothing is decided here that another module knows better: this one only joins. `samples/` is written by
 //! hand and never touched.
 
-#[allow(missing_docs, unreachable_pub, reason = "interim")]
-mod interim;
 mod kustomize;
 mod program;
 mod rbac;
@@ -48,82 +46,46 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 /// Every generated file, by its path below the manifests folder.
 pub fn files() -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
-    let mut add = |path: &str, text: String| {
-        files.insert(PathBuf::from(path), text);
-    };
-    let mut crd_files = Vec::new();
-    for crd in crds() {
-        let name = format!("{}.yaml", crd.name_any());
-        add(&format!("crds/{name}"), yaml::file([yaml::document(&crd)]));
-        crd_files.push(name);
-    }
-    add("crds/kustomization.yaml", kustomize::of(&crd_files));
-
-    add(
-        "rbac/service-account.yaml",
-        yaml::file([yaml::document(&service_account())]),
-    );
-    add("rbac/cluster-role.yaml", rbac::cluster_role_file());
-    add(
-        "rbac/cluster-role-binding.yaml",
-        yaml::file([yaml::document(&cluster_role_binding())]),
-    );
-    add(
-        "rbac/user-roles.yaml",
-        yaml::file(user_roles().iter().map(yaml::document)),
-    );
-    add(
-        "rbac/kustomization.yaml",
-        kustomize::of(&[
-            "service-account.yaml",
-            "cluster-role.yaml",
-            "cluster-role-binding.yaml",
-            "user-roles.yaml",
-        ]),
-    );
-
-    let target = WebhookTarget::service();
-    let (mutating, validating) = webhook_configurations(&target, None);
-    add(
-        "base/namespace.yaml",
-        yaml::file([yaml::document(&namespace())]),
-    );
-    add(
-        "base/service.yaml",
-        yaml::file([yaml::document(&service())]),
-    );
-    add(
-        "base/deployment.yaml",
-        yaml::file([yaml::document(&deployment())]),
-    );
-    add(
-        "base/webhooks.yaml",
-        yaml::file([yaml::document(&mutating), yaml::document(&validating)]),
-    );
-    add(
-        "base/kustomization.yaml",
-        kustomize::of(&[
-            "namespace.yaml",
-            "../crds",
-            "../rbac",
-            "service.yaml",
-            "deployment.yaml",
-            "webhooks.yaml",
-        ]),
-    );
-
-    add(
-        "overlays/self-signed/rbac.yaml",
-        yaml::file([
-            yaml::document(&self_signed_role()),
-            yaml::document(&self_signed_role_binding()),
-        ]),
-    );
-    add(
-        "overlays/self-signed/kustomization.yaml",
-        kustomize::of(&["rbac.yaml", "../../base"]),
-    );
+    files.extend(folder("crds", crd_files()));
+    files.extend(folder("rbac", rbac::files()));
+    let mut base = program::files();
+    base.extend(webhooks::files());
+    files.extend(folder_on("base", &["../crds", "../rbac"], base));
+    let overlay = "overlays/self-signed";
+    files.extend(folder_on(
+        overlay,
+        &["../../base"],
+        rbac::self_signed_files(),
+    ));
     files
+}
+
+/// A file's name and text.
+type File = (String, String);
+
+fn crd_files() -> Vec<File> {
+    let crds = crds();
+    let file = |crd| yaml::file([yaml::document(crd)]);
+    crds.iter()
+        .map(|crd| (format!("{}.yaml", crd.name_any()), file(crd)))
+        .collect()
+}
+
+/// Files of one folder, and the kustomization that names them.
+fn folder(path: &str, files: Vec<File>) -> Vec<(PathBuf, String)> {
+    folder_on(path, &[], files)
+}
+
+/// The same on top of other folders, which come first.
+fn folder_on(path: &str, below: &[&str], mut files: Vec<File>) -> Vec<(PathBuf, String)> {
+    let names = files.iter().map(|(name, _)| name.as_str());
+    let resources: Vec<&str> = below.iter().copied().chain(names).collect();
+    let kustomization = kustomize::of(&resources);
+    files.push(("kustomization.yaml".to_owned(), kustomization));
+    files
+        .into_iter()
+        .map(|(name, text)| (Path::new(path).join(name), text))
+        .collect()
 }
 
 /// Writes every generated file below `dir`; other files there stay.

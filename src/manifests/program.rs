@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{NAME, NAMESPACE};
+use super::{File, NAME, NAMESPACE, yaml};
 
 /// TLS port of the container: the default of `vmpool run`, which a test compares.
 pub(super) const ADMISSION_PORT: i32 = 8443;
@@ -47,6 +47,17 @@ pub(super) fn metadata() -> ObjectMeta {
         labels: Some(labels()),
         ..ObjectMeta::default()
     }
+}
+
+/// The files of this module's objects.
+pub(super) fn files() -> Vec<File> {
+    [
+        ("namespace.yaml", yaml::document(&namespace())),
+        ("service.yaml", yaml::document(&service())),
+        ("deployment.yaml", yaml::document(&deployment())),
+    ]
+    .map(|(name, document)| (name.to_owned(), yaml::file([document])))
+    .into()
 }
 
 /// The program's namespace, in which only `restricted` pods are admitted.

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::interim::{cache, controller, server};
 use super::program::{labels, metadata};
-use super::{NAME, NAMESPACE, yaml};
-use crate::admission;
+use super::{File, NAME, NAMESPACE, yaml};
 use crate::api::{CONFIG_PLURAL, GROUP, POOL_PLURAL};
+use crate::rights::Right;
+use crate::{admission, cache, controller, server};
 
 /// Name of the ClusterRole with what certificates made at start need.
 const SELF_SIGNED: &str = "vmpool-self-signed";
@@ -26,11 +26,7 @@ pub fn service_account() -> ServiceAccount {
 
 /// Everything that the program may do, however it is installed.
 pub fn cluster_role() -> ClusterRole {
-    let rules = rules_by_module();
-    role(
-        NAME,
-        rules.into_iter().flat_map(|(_, rules)| rules).collect(),
-    )
+    role(NAME, granted(rights()))
 }
 
 /// The ClusterRole for the program's ServiceAccount.
@@ -40,7 +36,7 @@ pub fn cluster_role_binding() -> ClusterRoleBinding {
 
 /// What a program that makes its own certificates may do besides.
 pub fn self_signed_role() -> ClusterRole {
-    role(SELF_SIGNED, server::rules())
+    role(SELF_SIGNED, granted(server::rules()))
 }
 
 /// The same for the program's ServiceAccount.
@@ -90,24 +86,57 @@ pub fn user_roles() -> Vec<ClusterRole> {
     .collect()
 }
 
-/// The ClusterRole's file: each rule below a comment that names the module where its reason stands.
-pub(super) fn cluster_role_file() -> String {
-    let mut text = yaml::document(&role(NAME, Vec::new()));
-    text = text.replace("rules: []\n", "rules:\n");
-    for (module, rules) in rules_by_module() {
-        text += &format!("# Why, stands beside each rule in `rules()` of src/{module}.\n");
-        text += &yaml::document(&rules);
-    }
-    yaml::file([text])
+/// The files that every installation has; each rule of the program's role stands below its reason.
+pub(super) fn files() -> Vec<File> {
+    let users = user_roles();
+    [
+        (
+            "service-account.yaml",
+            yaml::file([yaml::document(&service_account())]),
+        ),
+        (
+            "cluster-role.yaml",
+            yaml::file([role_with_reasons(NAME, rights())]),
+        ),
+        (
+            "cluster-role-binding.yaml",
+            yaml::file([yaml::document(&cluster_role_binding())]),
+        ),
+        (
+            "user-roles.yaml",
+            yaml::file(users.iter().map(yaml::document)),
+        ),
+    ]
+    .map(|(name, text)| (name.to_owned(), text))
+    .into()
 }
 
-/// The rules by the folder in src that they come from.
-fn rules_by_module() -> [(&'static str, Vec<PolicyRule>); 3] {
-    [
-        ("admission", admission::rules()),
-        ("cache", cache::rules()),
-        ("controller", controller::rules()),
-    ]
+/// What is added where the program makes its own certificates.
+pub(super) fn self_signed_files() -> Vec<File> {
+    let text = yaml::file([
+        role_with_reasons(SELF_SIGNED, server::rules()),
+        yaml::document(&self_signed_role_binding()),
+    ]);
+    vec![("rbac.yaml".to_owned(), text)]
+}
+
+/// What every installation needs, module by module: the same resource may come up for several reasons.
+fn rights() -> Vec<Right> {
+    let modules = [admission::rules(), cache::rules(), controller::rules()];
+    modules.into_iter().flatten().collect()
+}
+
+fn granted(rights: Vec<Right>) -> Vec<PolicyRule> {
+    rights.into_iter().map(|right| right.rule).collect()
+}
+
+fn role_with_reasons(name: &str, rights: Vec<Right>) -> String {
+    let empty = yaml::document(&role(name, Vec::new()));
+    let rules = rights.into_iter().map(|Right { why, rule }| {
+        let rule = yaml::document(&vec![rule]);
+        format!("# {why}\n{rule}")
+    });
+    empty.replace("rules: []\n", "rules:\n") + &rules.collect::<String>()
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {

@@ -71,7 +71,8 @@ fn text_reads_back_as_the_object_it_was_made_of() {
         let read: Value = serde_saphyr::from_str(&yaml::document(&crd)).unwrap();
         assert_eq!(read, serde_json::to_value(&crd).unwrap());
     }
-    let role: Value = serde_saphyr::from_str(&rbac::cluster_role_file()).unwrap();
+    let text = &files()[Path::new("rbac/cluster-role.yaml")];
+    let role: Value = serde_saphyr::from_str(text).unwrap();
     assert_eq!(role, serde_json::to_value(cluster_role()).unwrap());
 }
 
@@ -365,4 +366,20 @@ fn the_image_is_built_with_the_toolchain_of_the_workspace_and_as_nobody() {
         .find_map(|line| line.strip_prefix("USER "))
         .unwrap();
     assert!(user.split(':').all(|id| id.parse::<u32>().unwrap() > 0));
+}
+
+#[test]
+fn each_rule_stands_below_its_reason() {
+    for (path, text) in files() {
+        if !path.ends_with("cluster-role.yaml") {
+            continue;
+        }
+        let lines: Vec<_> = text.lines().collect();
+        for pair in lines
+            .windows(2)
+            .filter(|pair| pair[1].starts_with("- apiGroups"))
+        {
+            assert!(pair[0].starts_with("# "), "{}", pair[0]);
+        }
+    }
 }

@@ -6,7 +6,7 @@
 
 use super::program::SERVICE_PORT;
 use super::rbac::cluster_metadata;
-use super::{NAME, NAMESPACE};
+use super::{File, NAME, NAMESPACE, yaml};
 use crate::admission::hooks::{
     self, HookKind, HookSpec, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION,
 };
@@ -66,6 +66,13 @@ impl WebhookTarget {
             },
         }
     }
+}
+
+/// The file with both, as a cluster has them.
+pub(super) fn files() -> Vec<File> {
+    let (mutating, validating) = webhook_configurations(&WebhookTarget::service(), None);
+    let text = yaml::file([yaml::document(&mutating), yaml::document(&validating)]);
+    vec![("webhooks.yaml".to_owned(), text)]
 }
 
 /// Both configurations. `ca_bundle` is PEM; without it the program puts its own CA there when it starts, or

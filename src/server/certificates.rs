@@ -12,7 +12,6 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
@@ -33,6 +32,7 @@ use super::health::Check;
 use crate::admission::hooks::{MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
 use crate::api::MANAGER;
 use crate::clock;
+use crate::rights::Right;
 
 /// How long a certificate is valid: longer than a program runs between two upgrades of its cluster.
 const LIFETIME: Duration = Duration::from_hours(365 * 24);
@@ -67,18 +67,20 @@ pub enum MakeCertificates {
     Tls(#[from] rustls::Error),
 }
 
-/// What [`publish`] calls: get and patch of our two webhook configurations, to write the CA into them.
-pub fn rules() -> Vec<PolicyRule> {
-    let rule = |resource: &str, name: &str| PolicyRule {
-        api_groups: Some(vec!["admissionregistration.k8s.io".to_owned()]),
-        resources: Some(vec![resource.to_owned()]),
-        resource_names: Some(vec![name.to_owned()]),
-        verbs: vec!["get".to_owned(), "patch".to_owned()],
-        ..PolicyRule::default()
+/// What [`publish`] calls.
+pub fn rules() -> Vec<Right> {
+    let own = |resource: &str, name| {
+        Right::to(
+            "its CA goes into its own webhook configurations, and into no other",
+            &["get", "patch"],
+            "admissionregistration.k8s.io",
+            &[resource],
+        )
+        .only(name)
     };
     vec![
-        rule("mutatingwebhookconfigurations", MUTATING_CONFIGURATION),
-        rule("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
+        own("mutatingwebhookconfigurations", MUTATING_CONFIGURATION),
+        own("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
     ]
 }
 

@@ -3,7 +3,7 @@
 //!
 //! It has no scheduler, no kubelet and no KubeVirt: those are played by whoever needs them. It
 //! must leave nothing behind: [`ControlPlane`] ends its processes when dropped, and the
-//! [reaper](crate::reaper) when there was no time to drop it.
+//! [reaper] when there was no time to drop it.
 
 mod access;
 mod daemon;

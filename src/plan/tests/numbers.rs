@@ -151,8 +151,18 @@ fn a_number_whose_vm_is_going_away_is_waited_for_and_then_passed_over() {
             "create 3",
             "1/3 True/ScalingOut",
         ),
-        ("179 seconds", |film| film.wait(79), "-", "2/3 True/WaitingForDeletion"),
-        ("180 seconds", |film| film.wait(1), "create 4", "2/3 True/ScalingOut"),
+        (
+            "179 seconds",
+            |film| film.wait(79),
+            "-",
+            "2/3 True/WaitingForDeletion",
+        ),
+        (
+            "180 seconds",
+            |film| film.wait(1),
+            "create 4",
+            "2/3 True/ScalingOut",
+        ),
         ("it boots", Film::boot, "-", "3/3 True/ScalingIn"),
         (
             "one more is wanted: nobody waits again",
@@ -160,10 +170,15 @@ fn a_number_whose_vm_is_going_away_is_waited_for_and_then_passed_over() {
             "create 5",
             "3/4 True/ScalingOut",
         ),
-        ("the finalizer is gone", |film| {
-            film.boot();
-            film.gone();
-        }, "-", "4/4 True/Settled"),
+        (
+            "the finalizer is gone",
+            |film| {
+                film.boot();
+                film.gone();
+            },
+            "-",
+            "4/4 True/Settled",
+        ),
         (
             "the number is free again",
             |film| film.scale(5),
