@@ -1,19 +1,16 @@
-//! What an installation gives: CRDs, names, columns, and who may do what. Cases IU-02, IU-04 and IU-05, matrix
-//! rows 65 to 67. That the files are what is generated is tested in `src/manifests`.
+//! What an installation gives: CRDs, names and columns; who may do what is in `rights`. Cases IU-02 and IU-04, matrix row
+//! 65. That the files are what is generated is tested in `src/manifests`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use dev::harness::{NAMESPACE, SERVICE_ACCOUNT};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
+use dev::harness::NAMESPACE;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, PostParams};
-use serde_json::{Value, json};
+use kube::api::Api;
+use serde_json::json;
 
 use crate::objects::{all, config, pool};
-use crate::space::{controller, name};
+use crate::space::name;
 use crate::{Kind, Space, with_namespace};
 
 const POOLS: &str = "virtualmachinepools";
@@ -259,6 +256,7 @@ fn m65_crds_are_structural_with_columns_scale_and_status() {
         Ok(())
     });
 }
+<<<<<<< HEAD
 
 /// Whether a user may do something in a namespace.
 async fn may(ns: &Space<'_>, user: &str, verb: &str, resource: &str) -> Result<bool> {
@@ -437,3 +435,5 @@ fn iu_05_owners_may_block_their_deletion_where_that_needs_a_right() {
         Ok(())
     });
 }
+=======
+>>>>>>> h9

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
-use vmpool::admission::{MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
+use vmpool::admission::hooks::{MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
 
 const POOLS: &str = "virtualmachinepools.vmpool.dev";
 

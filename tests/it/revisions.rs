@@ -1,15 +1,15 @@
-//! Revisions of configs, and configs that change or go under their pools. Case VD-11, matrix rows 5 and 7 as
-//! `behaviour.md` reads them: revisions belong to the config, and are kept up to a limit.
+//! Revisions of configs, and configs that change under their pools. Matrix rows 5 and 7, read as we have it:
+//! revisions belong to the config, and are kept up to a limit. Configs that go are in `config_gone`.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::objects::{Builder, all, config, pool};
-use crate::space::{condition, name, uid};
+use crate::space::uid;
 use crate::{Kind, Space, with_namespace};
 
 /// The config as it looks with this much memory: another spec each.
-fn sized(memory: &str) -> Builder {
+pub(crate) fn sized(memory: &str) -> Builder {
     config("cfg").with("/spec/template/spec/domain/memory/guest", memory)
 }
 
@@ -20,7 +20,7 @@ async fn revised(ns: &Space<'_>, config: &Builder) -> Result<String> {
 }
 
 /// The newest revision, once the config's status speaks of its present generation.
-async fn latest(ns: &Space<'_>) -> Result<String> {
+pub(crate) async fn latest(ns: &Space<'_>) -> Result<String> {
     ns.eventually("the config has a revision", async || {
         let config = ns.get(Kind::Config, "cfg").await?;
         let (status, generation) = (&config["status"], &config["metadata"]["generation"]);
@@ -40,7 +40,11 @@ async fn number(ns: &Space<'_>, revision: &str) -> Result<i64> {
     revision["revision"].as_i64().context("no number")
 }
 
+<<<<<<< HEAD
 fn revision_of(vm: &Value) -> &str {
+=======
+pub(crate) fn revision_of(vm: &Value) -> &str {
+>>>>>>> h9
     vm["metadata"]["labels"]["vmpool.dev/revision"]
         .as_str()
         .unwrap_or_default()
@@ -325,6 +329,7 @@ fn what_kubevirt_thinks_of_a_config_is_unknown_until_it_is_asked() {
         .await
     });
 }
+<<<<<<< HEAD
 
 /// Deletes the config under a running pool of three and checks that nothing happens to it; answers the
 /// members.
@@ -437,3 +442,5 @@ fn vd_11_a_config_that_comes_back_as_it_was_has_its_revision_again() {
         ns.get(Kind::Revision, &revision).await.map(drop)
     });
 }
+=======
+>>>>>>> h9
