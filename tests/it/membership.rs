@@ -67,7 +67,10 @@ fn dt_05_m16_a_stranger_with_the_pools_labels_is_never_counted_adopted_changed_o
         for field in ["runStrategy", "dataVolumeTemplates"] {
             ensure!(after["spec"][field] == before["spec"][field]);
         }
-        ensure!(after["metadata"]["labels"]["vmpool.dev/pool"] == "web", "its user's labels stay");
+        ensure!(
+            after["metadata"]["labels"]["vmpool.dev/pool"] == "web",
+            "its user's labels stay"
+        );
         Ok(())
     });
 }

@@ -243,9 +243,20 @@ fn si_03_m42_a_deleted_member_goes_whatever_the_strategy_and_the_count() {
             // It may have come back before the scale-in, and then any of the three is the surplus.
             ns.eventually("the deleted VM is gone, and two are left", async || {
                 let members = ns.members("web").await?;
-                ensure!(members.iter().all(|vm| uid(vm) != uid(&before[2])), "{strategy:?}");
-                let wanted = if strategy == "unmanaged" { 2..=3 } else { 2..=2 };
-                ensure!(wanted.contains(&members.len()), "{strategy:?}: {}", members.len());
+                ensure!(
+                    members.iter().all(|vm| uid(vm) != uid(&before[2])),
+                    "{strategy:?}"
+                );
+                let wanted = if strategy == "unmanaged" {
+                    2..=3
+                } else {
+                    2..=2
+                };
+                ensure!(
+                    wanted.contains(&members.len()),
+                    "{strategy:?}: {}",
+                    members.len()
+                );
                 Ok(())
             })
             .await
@@ -464,7 +475,10 @@ fn m12_m13_pf_01_a_hundred_and_more_are_made_and_removed_once_each_and_a_pool_at
         })
         .await?;
         audit.settle().await;
-        let deletes = ours().verb("delete").resource("virtualmachines").namespace(&ns.name);
+        let deletes = ours()
+            .verb("delete")
+            .resource("virtualmachines")
+            .namespace(&ns.name);
         // A delete whose VM KubeVirt has just written to is refused by its precondition, and decided again.
         ensure!(audit.count_since(start, &deletes)? == 140);
         Ok(())
