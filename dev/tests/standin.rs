@@ -366,19 +366,13 @@ async fn disks_are_claimed_and_adopted(world: &World) {
     let orphan = world.get("dv", "a", "kept");
     assert!(orphan["metadata"]["ownerReferences"].is_null());
     // A second owner is lost when the VM comes back: claiming replaces the list.
-    let owner = json!([{"op": "add", "path": "/metadata/ownerReferences", "value": [
-        {"apiVersion": "v1", "kind": "Namespace", "name": "a", "uid": "0-0"}]}]);
-    let patch = owner.to_string();
-    world.kubectl(&[
-        "patch",
-        "dv",
-        "-n",
-        "a",
-        "kept",
-        "--type=json",
-        "-p",
-        &patch,
-    ]);
+    world.kubectl(&["create", "configmap", "-n", "a", "holder"]);
+    let holder = world.get("configmap", "a", "holder")["metadata"]["uid"].clone();
+    let patch = json!([{"op": "add", "path": "/metadata/ownerReferences", "value": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "holder", "uid": holder}]}])
+    .to_string();
+    let args = ["patch", "dv", "-n", "a", "kept", "--type=json", "-p"];
+    world.kubectl(&[&args[..], &[&patch]].concat());
     world.apply(&keeper);
     let claimed = world
         .until(("dv", "a", "kept"), |dv| {
