@@ -175,7 +175,11 @@ impl Tasks {
         });
     }
 
-    fn spawn_endless(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_endless(
+        &mut self,
+        name: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         self.spawn(name, async move {
             work.await;
             Ok::<(), anyhow::Error>(())

@@ -34,7 +34,7 @@ mod router;
 mod spec_shape;
 
 pub use cached_objects::CachedObjects;
-pub use hooks::{HookKind, HookSpec, hooks};
+pub use hooks::{HookKind, HookSpec, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION, hooks};
 pub use metrics::AdmissionMetrics;
 pub use objects::{LiveObjects, Lookup, Objects, StoredRevision, Unavailable, VmName, rules};
 pub use router::{AdmissionState, router};

@@ -194,9 +194,10 @@ impl Caches {
         self.vms.select(&Index::Owner(pool_uid.to_owned()))
     }
 
-    /// Watches everything. Never returns; if it panics, the process is to end.
+    /// Watches everything. Never returns; a panic in any watch is one of this future, which is to end the
+    /// process: with a cache that has stopped, decisions would silently be made from the past.
     pub async fn run(self: Arc<Self>, client: Client) {
-        watch::run(self, client).await;
+        feeds(&self, &client).await;
     }
 
     fn announce(&self) {

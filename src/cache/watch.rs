@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, pin_mut};
@@ -50,6 +49,8 @@ impl<V: View + Concerns> Feed<'_, V> {
             let mut config = watcher::Config::default().page_size(PAGE);
             config.label_selector = labels.map(str::to_owned);
             self.follow(watcher::watcher(api, config), read).await;
+            // Discovery may go on for a moment to name a kind that is being removed.
+            tokio::time::sleep(ASK_AGAIN).await;
         }
     }
 
@@ -179,10 +180,4 @@ fn is_unknown_kind(error: &watcher::Error) -> bool {
 
 fn key_of(meta: &ObjectMeta) -> Option<Key> {
     Some(Key::new(meta.namespace.as_deref()?, meta.name.as_deref()?))
-}
-
-/// Runs every feed of `caches` until one panics, which ends the process: a cache that has stopped would
-/// silently decide from the past.
-pub(super) async fn run(caches: Arc<Caches>, client: Client) {
-    super::feeds(&caches, &client).await;
 }

@@ -20,8 +20,7 @@ use serde_json::Value;
 
 use crate::api::MANAGER;
 
-/// Longer than three webhooks one after the other take to time out at KubeVirt's ten seconds each would be
-/// rare; the API server itself gives up after 34 seconds.
+/// The API server gives up on a write after 34 seconds; an answer that takes longer is none.
 const CALL_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// A call that didn't succeed.

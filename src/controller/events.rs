@@ -29,6 +29,8 @@ pub(super) struct EventWriter {
     regarding: ObjectReference,
     instance: String,
     sent: HashMap<(&'static str, String), Sent>,
+    /// The number in the last event's name.
+    named: i128,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ impl EventWriter {
             regarding,
             instance: instance.to_owned(),
             sent: HashMap::new(),
+            named: 0,
         }
     }
 
@@ -73,11 +76,10 @@ impl EventWriter {
                 Err(failure) => return log(&failure, note),
             }
         }
-        let name = format!(
-            "{}.{:x}",
-            self.regarding.name.as_deref().unwrap_or(MANAGER),
-            now.as_nanosecond()
-        );
+        // The time, as all clients name events, and never twice the same.
+        self.named = now.as_nanosecond().max(self.named + 1);
+        let regarding = self.regarding.name.as_deref().unwrap_or(MANAGER);
+        let name = format!("{regarding}.{:x}", self.named);
         let event = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

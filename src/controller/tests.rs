@@ -1,1 +1,6 @@
+//! What the controller makes of its caches, and the order of its calls against a played API server.
 
+mod calls;
+mod occupied;
+mod revisions;
+mod snapshot;

@@ -90,18 +90,26 @@ fn departure_of(member: &Member) -> Departure {
 }
 
 /// Since when each of them has been seen going away. A time to come (the clock was set back) counts as now.
+/// While nobody is missing nobody looks whether a number is free ([`Snapshot::occupied`]): what is known of
+/// numbers that no member holds is kept until somebody does.
 pub(super) fn seen_since(
+    snapshot: &Snapshot,
+    members: &Membership<'_>,
     departures: &BTreeMap<u32, Departure>,
-    before: &BTreeMap<u32, Timestamp>,
     now: Timestamp,
 ) -> BTreeMap<u32, Timestamp> {
-    departures
-        .keys()
-        .map(|ordinal| {
-            let since = before.get(ordinal).copied().unwrap_or(now);
-            (*ordinal, since.min(now))
-        })
-        .collect()
+    let mut since = snapshot.waiting.clone();
+    if members.missing(snapshot.pool.spec.replicas()) > 0 {
+        since.retain(|ordinal, _| departures.contains_key(ordinal));
+    } else {
+        let held = members.held();
+        since.retain(|ordinal, _| !held.contains(ordinal));
+    }
+    for ordinal in departures.keys() {
+        let seen = since.entry(*ordinal).or_insert(now);
+        *seen = now.min(*seen);
+    }
+    since
 }
 
 /// Chooses an ordinal for each of `missing` members, as far as there are any.

@@ -202,7 +202,6 @@ impl Standin {
         let vm = api.get(Kind::VirtualMachine, &key).await?;
         let vmi = self.instance(&key, &vm).await?;
         let (sub, patch) = match decide(&vm, vmi.as_deref())? {
-            Change::Nothing => return Ok(()),
             Change::Spec(patch) => ("", patch),
             Change::Status(patch) => ("status", patch),
         };

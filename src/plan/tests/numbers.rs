@@ -55,11 +55,24 @@ fn m15_a_number_that_a_stranger_has_is_skipped_with_one_event() {
     assert!(!third.events[0].message.contains("web-2"));
     assert!(third.events[0].message.contains("web-5"));
 
+    // While nobody is missing nobody looks; that the number is still taken is no news.
+    let mut nobody_looked = more.after(&third).replicas(0);
+    nobody_looked.occupied.clear();
+    let rest = plan(&nobody_looked, at(3));
+    let more = nobody_looked
+        .after(&rest)
+        .replicas(6)
+        .taken(2)
+        .taken(4)
+        .taken(5);
+    let third = plan(&more, at(4));
+    assert_eq!(told(&third), Vec::<&str>::new());
+
     // Free again, and taken again: that is news.
     let mut free = more.after(&third);
     free.occupied.clear();
-    let fourth = plan(&free, at(3));
-    let taken_again = plan(&free.after(&fourth).taken(2), at(4));
+    let fourth = plan(&free, at(5));
+    let taken_again = plan(&free.after(&fourth).taken(2), at(6));
     assert_eq!(told(&taken_again), [reasons::NAME_TAKEN]);
 }
 
@@ -117,9 +130,14 @@ fn a_failed_delete_holds_back_deletes_and_a_failed_release_releases() {
         .with(vm("web-1"))
         .failed(reasons::FAILED_DELETE, at(30));
     snapshot.former = vec![vm("web-2").ownerless().view()];
+    // A release waits for any failure: of two kinds that fail in turn neither is tried in a tight loop.
     let refused_delete = plan(&snapshot, at(0));
-    assert_eq!(deeds(&refused_delete), "release web-2");
+    assert_eq!(deeds(&refused_delete), "-");
     assert_eq!(refused_delete.wake_at, Some(at(30)));
+    assert_eq!(
+        deeds(&plan(&snapshot, at(30))),
+        "release web-2; delete web-1"
+    );
     let failure = condition(&refused_delete, types::REPLICA_FAILURE);
     assert_eq!(failure, "True/FailedDelete");
 
@@ -222,6 +240,27 @@ fn a_disk_that_is_going_away_is_waited_for_like_a_vm() {
     let mut gone = snapshot;
     gone.occupied.clear();
     assert_eq!(deeds(&plan(&gone, at(149))), "create 1");
+}
+
+#[test]
+fn a_disk_that_hangs_is_not_waited_for_twice() {
+    let mut snapshot = pool("web").replicas(1);
+    let hanging = || Occupied::GoingAway {
+        what: "DataVolume web-1-root".to_owned(),
+        patience_seconds: 150,
+    };
+    snapshot.occupied.insert(1, hanging());
+    let first = plan(&snapshot, at(0));
+    let mut filled = snapshot.after(&first).with(vm("web-2"));
+    filled.occupied.clear();
+    let second = plan(&filled, at(150));
+    let mut another = filled.after(&second).replicas(2);
+    another.occupied.insert(1, hanging());
+    assert_eq!(deeds(&plan(&another, at(151))), "create 3");
+    // A member that got the number ends the story.
+    let mut got_it = another.after(&second).with(vm("web-1"));
+    got_it.occupied.clear();
+    assert_eq!(plan(&got_it, at(152)).waiting, BTreeMap::new());
 }
 
 #[test]

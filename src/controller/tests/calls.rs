@@ -1,0 +1,405 @@
+//! The order of calls, against a played API server. "Radio silence" is an order too.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::super::fixtures::{Filled, NAMESPACE, Object, caches, config, pool, revision, vm, vmi};
+use super::super::pool_task::PoolTask;
+use super::super::release::release;
+use super::super::snapshot::{Remembered, build};
+use super::super::supervise::{Actor as _, Next};
+use super::super::{ControllerConfig, Metrics, Shared};
+use crate::cache::{Caches, Key, Step};
+use crate::plan::{self, Limits};
+
+/// What was called: `POST virtualmachines`, `PATCH virtualmachinepools/web/status`.
+#[derive(Clone, Default)]
+struct Calls(Arc<Mutex<Vec<(String, Value)>>>);
+
+impl Calls {
+    /// Since the last time, events apart.
+    fn take(&self) -> Vec<String> {
+        let calls = std::mem::take(&mut *self.0.lock().unwrap());
+        calls
+            .into_iter()
+            .map(|(call, _)| call)
+            .filter(|call| !call.ends_with(" events"))
+            .collect()
+    }
+
+    fn bodies(&self, of: &str) -> Vec<Value> {
+        let calls = self.0.lock().unwrap();
+        calls
+            .iter()
+            .filter(|(call, _)| call == of)
+            .map(|(_, body)| body.clone())
+            .collect()
+    }
+}
+
+/// Tells how to answer; `None` as any API server would answer a write that succeeds.
+type Script = fn(&str, usize) -> Option<(u16, Value)>;
+
+fn api_server(script: Script) -> (Client, Calls) {
+    let calls = Calls::default();
+    let log = calls.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let log = log.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let path = head.uri.path().to_owned();
+            let (_, place) = path.split_once(&format!("/{NAMESPACE}/")).unwrap();
+            let call = format!("{} {place}", head.method);
+            let nth = {
+                let mut log = log.0.lock().unwrap();
+                log.push((call.clone(), body.clone()));
+                log.iter().filter(|(other, _)| *other == call).count()
+            };
+            let (code, answer) = script(&call, nth).unwrap_or_else(|| match head.method {
+                Method::GET => (404, status(404, "NotFound", "not found")),
+                Method::POST => (201, stored(body)),
+                _ => (200, stored(json!({"metadata": {"name": "x"}}))),
+            });
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()))
+                .unwrap();
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    (Client::new(service, NAMESPACE), calls)
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": code, "reason": reason, "message": message})
+}
+
+fn stored(mut object: Value) -> Value {
+    let name = object["metadata"]["name"].clone();
+    object["metadata"]["uid"] = format!("uid-{}", name.as_str().unwrap_or_default()).into();
+    object["metadata"]["resourceVersion"] = "200".into();
+    object
+}
+
+fn spec() -> Value {
+    json!({"runStrategy": "Halted", "template": {"spec": {"domain": {}}}})
+}
+
+/// A pool of so many replicas of a config with a revision, and everything else that is there.
+fn world(replicas: u32) -> Filled {
+    caches()
+        .pool(pool("web", "uid-web").replicas(replicas))
+        .config(config("desktop", spec()))
+        .revision(owned_revision())
+}
+
+fn owned_revision() -> Object {
+    revision("desktop", spec(), 1).owned_by(
+        "vmpool.dev/v1alpha1",
+        "VirtualMachinePool",
+        "web",
+        "uid-web",
+    )
+}
+
+fn shared(client: Client, caches: Caches) -> Arc<Shared> {
+    Arc::new(Shared::new(ControllerConfig {
+        client,
+        caches: Arc::new(caches),
+        limits: Limits { burst: 250 },
+        max_in_flight: 4,
+        metrics: Metrics::default(),
+        plan: plan::plan,
+        instance: "test".to_owned(),
+        shutdown: CancellationToken::new(),
+    }))
+}
+
+fn task(shared: &Arc<Shared>) -> PoolTask {
+    let key = Key::new(NAMESPACE, "web");
+    PoolTask::new(Arc::clone(shared), key, "uid-web".to_owned(), None)
+}
+
+const VMS: &str = "POST virtualmachines";
+const STATUS: &str = "PATCH virtualmachinepools/web/status";
+
+#[tokio::test]
+async fn m126_a_pool_at_rest_is_radio_silence() {
+    let member = vm("web-1")
+        .owner("web", "uid-web")
+        .member_of("uid-web")
+        .set("/spec/runStrategy", "Halted".into());
+    let filled = || world(1).vm(member.clone());
+    let settled = {
+        let caches = filled().done();
+        let entry = caches.pool(NAMESPACE, "web").unwrap();
+        let object = entry.object.clone().unwrap();
+        let view = build(
+            &caches,
+            &entry,
+            &object,
+            &Remembered::default(),
+            Limits { burst: 250 },
+        );
+        plan::plan(&view.snapshot, crate::clock::now()).status
+    };
+    let caches = filled().done();
+    let settled = serde_json::to_value(settled).unwrap();
+    let stored = pool("web", "uid-web").set("/status", settled);
+    caches.pools.take(Step::Apply(stored.pool_entry()));
+    let (client, calls) = api_server(|_, _| None);
+    let mut task = task(&shared(client, caches));
+    for _ in 0..3 {
+        assert_eq!(task.pass().await, Next::Idle);
+    }
+    assert_eq!(calls.0.lock().unwrap().len(), 0, "not even an event");
+}
+
+#[tokio::test]
+async fn cc_01_nothing_is_done_before_the_caches_are_complete() {
+    let caches = world(3).done();
+    caches.vms.take(Step::Init);
+    let (client, calls) = api_server(|_, _| None);
+    let mut task = task(&shared(client, caches));
+    assert_eq!(task.pass().await, Next::Idle);
+    assert_eq!(calls.take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_scale_out_is_one_write_per_vm_and_is_not_repeated_on_a_stale_cache() {
+    let (client, calls) = api_server(|_, _| None);
+    let mut task = task(&shared(client, world(3).done()));
+    assert_eq!(task.pass().await, Next::AtOnce);
+    let made = calls.bodies(VMS);
+    let names: Vec<_> = made.iter().map(|vm| &vm["metadata"]["name"]).collect();
+    assert_eq!(names, ["web-1", "web-2", "web-3"]);
+    assert_eq!(made[0]["metadata"]["ownerReferences"][0]["uid"], "uid-web");
+    assert_eq!(calls.take(), [STATUS, VMS, VMS, VMS]);
+    // The cache shows none of them.
+    task.pass().await;
+    let again = calls.take();
+    assert!(!again.contains(&VMS.to_owned()), "{again:?}");
+}
+
+#[tokio::test]
+async fn the_pool_owns_its_revision_before_anything_is_made_from_it() {
+    let caches = caches()
+        .pool(pool("web", "uid-web"))
+        .config(config("desktop", spec()))
+        .revision(revision("desktop", spec(), 1))
+        .done();
+    let (client, calls) = api_server(|_, _| None);
+    let mut task = task(&shared(client, caches));
+    task.pass().await;
+    let name = owned_revision().revision_entry().id.name;
+    let own = format!("PATCH controllerrevisions/{name}");
+    assert_eq!(calls.take(), [STATUS, &own, VMS]);
+}
+
+#[tokio::test]
+async fn a_name_that_is_somebody_elses_is_skipped() {
+    let (client, calls) = api_server(|call, nth| match (call, nth) {
+        (VMS, 1) => Some((409, status(409, "AlreadyExists", "web-1 exists"))),
+        ("GET virtualmachines/web-1", _) => Some((200, vm("web-1").0)),
+        _ => None,
+    });
+    let mut task = task(&shared(client, world(1).done()));
+    task.pass().await;
+    assert_eq!(calls.take(), [STATUS, VMS, "GET virtualmachines/web-1"]);
+    task.pass().await;
+    let names: Vec<_> = calls
+        .bodies(VMS)
+        .iter()
+        .map(|vm| vm["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(names, ["web-2"]);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_settled_by_looking_before_anything_is_repeated() {
+    let (client, calls) = api_server(|call, _| match call {
+        VMS => Some((504, status(504, "Timeout", "request timed out"))),
+        "GET virtualmachines/web-1" => Some((200, vm("web-1").owner("web", "uid-web").0)),
+        _ => None,
+    });
+    let mut task = task(&shared(client, world(1).done()));
+    task.pass().await;
+    task.pass().await;
+    let made: Vec<_> = calls.take();
+    let posts = made.iter().filter(|call| *call == VMS).count();
+    assert_eq!(posts, 1, "{made:?}");
+}
+
+#[tokio::test]
+async fn a_quota_is_met_once_per_delay_and_told_once() {
+    let (client, calls) = api_server(|call, _| match call {
+        VMS => Some((
+            403,
+            status(403, "Forbidden", "web-1 is forbidden: exceeded quota: vms"),
+        )),
+        _ => None,
+    });
+    let mut task = task(&shared(client, world(50).done()));
+    for _ in 0..5 {
+        task.pass().await;
+    }
+    let told = calls.bodies("POST events");
+    let quota: Vec<_> = told
+        .iter()
+        .filter(|event| event["reason"] == "QuotaExceeded")
+        .collect();
+    assert_eq!(quota.len(), 1);
+    let made = calls.take();
+    let posts = made.iter().filter(|call| *call == VMS).count();
+    assert_eq!(posts, 1, "{made:?}");
+}
+
+#[tokio::test]
+async fn m09_a_vm_that_cannot_be_made_holds_up_no_other() {
+    let (client, calls) = api_server(|call, nth| match (call, nth) {
+        (VMS, 1) => Some((422, status(422, "Invalid", "web-1 is wrong"))),
+        _ => None,
+    });
+    let mut task = task(&shared(client, world(4).done()));
+    task.pass().await;
+    let made = calls.bodies(VMS);
+    assert_eq!(made.len(), 4);
+    task.pass().await;
+    let said = calls.bodies(STATUS);
+    assert!(!said.is_empty());
+}
+
+#[tokio::test]
+async fn a_delete_of_a_vm_that_has_moved_on_is_decided_anew() {
+    let member = |version| {
+        vm("web-1")
+            .owner("web", "uid-web")
+            .member_of("uid-web")
+            .version(version)
+    };
+    let caches = world(0).vm(member(100)).done();
+    let (client, calls) = api_server(|call, nth| match (call, nth) {
+        ("DELETE virtualmachines/web-1", 1) => Some((409, status(409, "Conflict", "has changed"))),
+        ("GET virtualmachines/web-1", _) => {
+            let newer = vm("web-1").owner("web", "uid-web").version(150);
+            Some((200, newer.member_of("uid-web").0))
+        }
+        _ => None,
+    });
+    let mut task = task(&shared(client, caches));
+    task.pass().await;
+    task.pass().await;
+    let deletes = calls.bodies("DELETE virtualmachines/web-1");
+    let versions: Vec<_> = deletes
+        .iter()
+        .map(|body| body["preconditions"]["resourceVersion"].clone())
+        .collect();
+    assert_eq!(versions, ["100", "150"]);
+    assert_eq!(deletes[0]["propagationPolicy"], "Background");
+    assert_eq!(deletes[0]["preconditions"]["uid"], "uid-web-1");
+    calls.take();
+    task.pass().await;
+    assert!(!calls.take().iter().any(|call| call.starts_with("DELETE")));
+}
+
+#[tokio::test]
+async fn a_release_goes_from_the_pod_over_the_instance_to_the_vm() {
+    let (client, calls) = api_server(|call, _| {
+        let marks = |object: Object| {
+            object
+                .label("vmpool.dev/pool-uid", "uid-web")
+                .label("vmpool.dev/ordinal", "1")
+                .label("app", "desktop")
+        };
+        match call {
+            "GET virtualmachines/web-1" => Some((200, marks(vm("web-1")).member_of("uid-web").0)),
+            "GET virtualmachineinstances/web-1" => Some((200, marks(vmi("web-1")).0)),
+            "GET pods" => {
+                let pod = |name: &str, vmi: &str| {
+                    let owner = json!([{
+                        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                        "name": "web-1", "uid": vmi, "controller": true,
+                    }]);
+                    marks(vm(name)).set("/metadata/ownerReferences", owner).0
+                };
+                let items = [
+                    pod("launcher-1", "uid-vmi-web-1"),
+                    pod("other", "uid-other"),
+                ];
+                Some((
+                    200,
+                    json!({"metadata": {"resourceVersion": "1"}, "items": items}),
+                ))
+            }
+            _ => None,
+        }
+    });
+    let shared = shared(client, caches().done());
+    let released = release(&shared, NAMESPACE, "web-1", "uid-web-1").await;
+    assert!(released.unwrap().changed);
+    let patch = calls.bodies("PATCH virtualmachines/web-1").remove(0);
+    assert_eq!(
+        patch[0],
+        json!({"op": "test", "path": "/metadata/resourceVersion", "value": "100"})
+    );
+    let pod = calls.bodies("PATCH pods/launcher-1").remove(0);
+    assert_eq!(
+        pod["metadata"]["labels"],
+        json!({"vmpool.dev/pool-uid": null, "vmpool.dev/ordinal": null})
+    );
+    assert_eq!(
+        calls.take(),
+        [
+            "GET virtualmachines/web-1",
+            "GET virtualmachineinstances/web-1",
+            "GET pods",
+            "PATCH pods/launcher-1",
+            "PATCH virtualmachineinstances/web-1",
+            "PATCH virtualmachines/web-1",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_vm_that_a_pool_controls_is_not_released() {
+    let (client, calls) = api_server(|call, _| match call {
+        "GET virtualmachines/web-1" => {
+            let attached = vm("web-1").owner("other", "uid-other");
+            Some((200, attached.member_of("uid-web").0))
+        }
+        _ => None,
+    });
+    let shared = shared(client, caches().done());
+    let released = release(&shared, NAMESPACE, "web-1", "uid-web-1").await;
+    assert!(!released.unwrap().changed);
+    assert_eq!(calls.take(), ["GET virtualmachines/web-1"]);
+}
+
+#[tokio::test]
+async fn cc_09_a_pool_that_cannot_be_decoded_is_told_so_once_and_its_vms_are_left_alone() {
+    let odd = pool("web", "uid-web").set("/spec/replicas", "many".into());
+    let caches = caches()
+        .pool(odd)
+        .vm(vm("web-1").owner("web", "uid-web"))
+        .done();
+    let (client, calls) = api_server(|_, _| None);
+    let mut task = task(&shared(client, caches));
+    for _ in 0..3 {
+        task.pass().await;
+    }
+    assert_eq!(calls.bodies("POST events").len(), 1);
+    let said = calls.bodies(STATUS);
+    assert_eq!(said.len(), 1);
+    let condition = &said[0]["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "InvalidSpec");
+    assert_eq!(calls.take(), [STATUS]);
+}

@@ -1,0 +1,267 @@
+//! What a decision reads.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::super::expectations::{Expectations, Overdue};
+use super::super::fixtures::{NAMESPACE, Object, caches, config, disk, pool, revision, vm, vmi};
+use super::super::snapshot::{Remembered, View, build};
+use crate::cache::{Caches, Step};
+use crate::plan::{Config, Limits, Occupied};
+
+fn spec(memory: &str) -> Value {
+    json!({
+        "runStrategy": "Always",
+        "dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {}}],
+        "template": {"spec": {"domain": {"memory": {"guest": memory}}}},
+    })
+}
+
+fn view_with(caches: &Caches, pool: &Object, remembered: &Remembered) -> View {
+    let entry = pool.pool_entry();
+    let object = entry.object.clone().unwrap();
+    build(caches, &entry, &object, remembered, Limits { burst: 250 })
+}
+
+fn view(caches: &Caches, pool: &Object) -> View {
+    view_with(caches, pool, &Remembered::default())
+}
+
+fn time(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+#[test]
+fn dt_05_only_the_uid_in_the_controller_reference_makes_a_member() {
+    let web = pool("web", "uid-web");
+    let kubevirts_own = vm("web-4").set(
+        "/metadata/ownerReferences",
+        json!([{
+            "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool",
+            "name": "web", "uid": "uid-web", "controller": true,
+        }]),
+    );
+    let labelled = vm("web-5").label("vmpool.dev/pool-uid", "uid-web");
+    let filled = caches()
+        .pool(web.clone())
+        .vm(vm("web-1").owner("web", "uid-web"))
+        .vm(vm("web-2").owner("web", "uid-older"))
+        .vm(vm("web-3"))
+        .vm(kubevirts_own)
+        .vm(labelled)
+        .done();
+    let members = view(&filled, &web).snapshot.members;
+    let names: Vec<_> = members.iter().map(|member| &member.vm.name).collect();
+    assert_eq!(names, ["web-1"]);
+    assert_eq!(members[0].ordinal, Some(1));
+}
+
+#[test]
+fn an_instance_counts_only_with_the_uid_of_its_vm() {
+    let web = pool("web", "uid-web");
+    let member = vm("web-1").owner("web", "uid-web");
+    let caches_with = |vm: Object| caches().pool(web.clone()).vm(vm).vmi(vmi("web-1")).done();
+    let own = caches_with(member.clone());
+    assert!(view(&own, &web).snapshot.members[0].vmi.is_some());
+    let of_predecessor = caches_with(member.uid("uid-newer"));
+    assert!(
+        view(&of_predecessor, &web).snapshot.members[0]
+            .vmi
+            .is_none()
+    );
+}
+
+#[test]
+fn m17_a_vm_that_lost_its_owner_is_a_former_member() {
+    let web = pool("web", "uid-web");
+    let filled = caches()
+        .pool(web.clone())
+        .vm(vm("web-1").owner("web", "uid-web").member_of("uid-web"))
+        .vm(vm("web-2").member_of("uid-web"))
+        .vm(vm("web-3").member_of("uid-web").deleting())
+        .vm(vm("web-4").owner("other", "uid-other").member_of("uid-web"))
+        .done();
+    let former = view(&filled, &web).snapshot.former;
+    let names: Vec<_> = former.iter().map(|vm| vm.name.as_str()).collect();
+    assert_eq!(names, ["web-2"]);
+}
+
+#[test]
+fn the_target_is_the_revision_of_the_configs_spec_and_none_is_pending() {
+    let web = pool("web", "uid-web");
+    let filled = || {
+        caches()
+            .pool(web.clone())
+            .config(config("desktop", spec("2Gi")))
+            .revision(revision("desktop", spec("1Gi"), 1))
+    };
+    let pending = view(&filled().done(), &web).snapshot;
+    assert_eq!(pending.config, Config::Pending);
+    let ready = filled()
+        .revision(revision("desktop", spec("2Gi"), 2))
+        .done();
+    let ready = view(&ready, &web);
+    assert_eq!(ready.snapshot.config, Config::Ready);
+    let target = ready.snapshot.target.unwrap();
+    assert!(target.has_disk_templates);
+    let expected = revision("desktop", spec("2Gi"), 2).revision_entry().id.name;
+    assert_eq!(target.revision, expected);
+}
+
+#[test]
+fn a_pinned_pool_keeps_its_revision_and_an_unknown_pin_is_no_target() {
+    let first = revision("desktop", spec("1Gi"), 1);
+    let name = first.revision_entry().id.name;
+    let filled = caches()
+        .config(config("desktop", spec("2Gi")))
+        .revision(first)
+        .revision(revision("desktop", spec("2Gi"), 2))
+        .done();
+    let pinned = |to: &str| pool("web", "uid-web").set("/spec/config/revision", to.into());
+    let target = view(&filled, &pinned(&name)).snapshot.target.unwrap();
+    assert_eq!(target.revision, name);
+    assert_eq!(
+        view(&filled, &pinned("desktop-unknown")).snapshot.target,
+        None
+    );
+}
+
+#[test]
+fn without_its_config_a_pool_goes_on_with_the_newest_revision_that_it_owns() {
+    let web = pool("web", "uid-web");
+    let owned = |number, memory| {
+        revision("desktop", spec(memory), number).owned_by(
+            "vmpool.dev/v1alpha1",
+            "VirtualMachinePool",
+            "web",
+            "uid-web",
+        )
+    };
+    let filled = caches()
+        .pool(web.clone())
+        .revision(owned(1, "1Gi"))
+        .revision(owned(2, "2Gi"))
+        .revision(revision("desktop", spec("3Gi"), 3))
+        .done();
+    let snapshot = view(&filled, &web).snapshot;
+    assert_eq!(snapshot.config, Config::Missing);
+    let expected = owned(2, "2Gi").revision_entry().id.name;
+    assert_eq!(snapshot.target.unwrap().revision, expected);
+}
+
+#[test]
+fn numbers_are_looked_at_until_enough_are_free_and_not_at_all_at_rest() {
+    let foreign = |n: u32| vm(&format!("web-{n}"));
+    let filled = caches()
+        .pool(pool("web", "uid-web"))
+        .vm(vm("web-1").owner("web", "uid-web"))
+        .vm(foreign(2))
+        .vm(foreign(4))
+        .vm(foreign(9))
+        .claim(disk("web-5-root"))
+        .config(config("desktop", spec("1Gi")))
+        .revision(revision("desktop", spec("1Gi"), 1))
+        .done();
+    let occupied = |replicas| {
+        let snapshot = view(&filled, &pool("web", "uid-web").replicas(replicas)).snapshot;
+        snapshot.occupied.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(occupied(1), [0; 0]);
+    assert_eq!(occupied(2), [2]);
+    assert_eq!(occupied(3), [2, 4, 5], "3 and 6 are free");
+}
+
+#[test]
+fn what_was_read_live_counts_until_the_cache_moves() {
+    let web = pool("web", "uid-web").replicas(2);
+    let filled = caches()
+        .pool(web.clone())
+        .vm(vm("web-1").owner("web", "uid-web").version(5))
+        .done();
+    let mut remembered = Remembered::default();
+    let newer = vm("web-1").owner("web", "uid-web").version(6);
+    let foreign = vm("web-2").version(7);
+    for vm in [&newer, &foreign] {
+        let view = vm.vm_view();
+        remembered
+            .live
+            .keep(&filled, NAMESPACE, &view.name.clone(), Some(view), time(0));
+    }
+    let seen = view_with(&filled, &web, &remembered).snapshot;
+    assert_eq!(seen.members[0].vm.resource_version, "6");
+    assert!(matches!(
+        seen.occupied.get(&2),
+        Some(Occupied::Taken { .. })
+    ));
+
+    filled.vms.take(Step::Apply(
+        vm("web-1").owner("web", "uid-web").version(8).vm_view(),
+    ));
+    remembered.live.observe(&filled, NAMESPACE, time(1));
+    let seen = view_with(&filled, &web, &remembered).snapshot;
+    assert_eq!(seen.members[0].vm.resource_version, "8");
+    remembered.live.observe(&filled, NAMESPACE, time(31));
+    let seen = view_with(&filled, &web, &remembered).snapshot;
+    assert_eq!(seen.occupied.len(), 0, "what never shows up is gone");
+}
+
+#[test]
+fn cc_02_a_create_is_expected_until_the_cache_has_shown_it() {
+    let filled = caches().done();
+    let mut expectations = Expectations::default();
+    let observed = |expectations: &mut Expectations| {
+        expectations.observe(&filled, NAMESPACE);
+        expectations.creates()
+    };
+    for (ordinal, name) in [(1, "web-1"), (2, "web-2"), (3, "web-3")] {
+        expectations.expect_create(ordinal, name, time(0));
+    }
+    expectations.created(1, "uid-web-1", "11");
+    expectations.created(2, "uid-web-2", "12");
+    expectations.undo_create(3);
+    assert_eq!(observed(&mut expectations), [1, 2]);
+    filled
+        .vms
+        .take(Step::Apply(vm("web-1").version(11).vm_view()));
+    assert_eq!(observed(&mut expectations), [2]);
+    // web-2 was shown and is gone again: later events say that it must have been.
+    filled
+        .vms
+        .take(Step::Apply(vm("other").version(20).vm_view()));
+    assert_eq!(observed(&mut expectations), [0_u32; 0]);
+}
+
+#[test]
+fn cc_02_a_delete_is_expected_until_the_cache_shows_it() {
+    let filled = caches().vm(vm("web-1")).vm(vm("web-2")).done();
+    let mut expectations = Expectations::default();
+    expectations.expect_delete("uid-web-1", "web-1", time(0));
+    expectations.expect_delete("uid-web-2", "web-2", time(0));
+    expectations.observe(&filled, NAMESPACE);
+    assert_eq!(expectations.deletes(), ["uid-web-1", "uid-web-2"]);
+    filled
+        .vms
+        .take(Step::Apply(vm("web-1").deleting().version(101).vm_view()));
+    // Gone and made again under the same name.
+    filled.vms.take(Step::Apply(
+        vm("web-2").uid("uid-new").version(102).vm_view(),
+    ));
+    expectations.observe(&filled, NAMESPACE);
+    assert_eq!(expectations.deletes(), [""; 0]);
+}
+
+#[test]
+fn what_stays_open_too_long_is_asked_for_once_per_period() {
+    let mut expectations = Expectations::default();
+    expectations.expect_create(1, "web-1", time(0));
+    expectations.created(1, "uid-web-1", "11");
+    assert_eq!(expectations.overdue(time(29)), []);
+    let due = time(0) + SignedDuration::from_secs(30);
+    assert_eq!(expectations.next_due(), Some(due));
+    let overdue = Overdue::Create {
+        ordinal: 1,
+        name: "web-1".to_owned(),
+    };
+    assert_eq!(expectations.overdue(due), [overdue]);
+    assert_eq!(expectations.overdue(time(31)), []);
+}
