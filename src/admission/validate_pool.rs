@@ -67,7 +67,7 @@ pub fn review(request: &Request, facts: &Facts) -> Verdict {
         .stored()
         .and_then(|stored| Pool::read(stored, request.object_name()).ok());
     if let Some(stored) = stored {
-        verdict = verdict.since(stored.judge(facts));
+        verdict = verdict.since(&stored.judge(facts));
         verdict.causes.extend(pool.compared_with(&stored));
     }
     for doubt in facts.doubts() {

@@ -6,6 +6,8 @@ use super::field::{Cause, new_causes};
 
 /// Longest warning: the API server cuts what is longer off (`k8s.io/apiserver/pkg/warning`, 256).
 pub const MAX_WARNING: usize = 256;
+/// Most warnings: of all together, the API server keeps 4096 characters.
+const MAX_WARNINGS: usize = 16;
 /// Names that a message spells out; the rest is counted.
 const MAX_NAMES: usize = 5;
 
@@ -34,18 +36,18 @@ impl Verdict {
         }
     }
 
-    /// Adds a warning, once.
+    /// Adds a warning, once, while there is room.
     pub fn warn(&mut self, warning: impl Into<String>) {
         let warning = shortened(warning.into());
-        if !self.warnings.contains(&warning) {
+        if self.warnings.len() < MAX_WARNINGS && !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }
 
     /// What of this is news to somebody who has the stored object: faults and warnings that it had already
     /// are not.
-    pub fn since(mut self, stored: Self) -> Self {
-        self.causes = new_causes(self.causes, stored.causes);
+    pub fn since(mut self, stored: &Self) -> Self {
+        self.causes = new_causes(self.causes, &stored.causes);
         self.warnings
             .retain(|warning| !stored.warnings.contains(warning));
         self

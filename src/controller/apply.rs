@@ -75,9 +75,11 @@ impl Pace {
         };
         let asked = failed.iter().filter_map(|(_, f)| f.retry_after()).max();
         let delay = self.backoff.next(asked, succeeded);
-        let is_for_all = failed
-            .iter()
-            .any(|(_, f)| matches!(f.category(), Category::Quota | Category::Throttled));
+        // A delete or release that is throttled stays one: the plan holds back what the reason names.
+        let is_for_all = reason == reasons::FAILED_CREATE
+            && failed
+                .iter()
+                .any(|(_, f)| matches!(f.category(), Category::Quota | Category::Throttled));
         let more = match failed.len() - 1 {
             0 => String::new(),
             more => format!(" (and {more} more VMs)"),

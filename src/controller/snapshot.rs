@@ -2,7 +2,7 @@
 //! memory. Pure, and decides nothing but what the caches mean: who is a member, which revision is the target,
 //! which numbers are not free.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -265,9 +265,11 @@ fn occupied(
     spec: Option<&Map<String, Value>>,
     remembered: &Remembered,
 ) -> BTreeMap<u32, Occupied> {
+    // One whose delete was answered is missing to the plan already, whatever the cache says.
+    let gone: BTreeSet<String> = remembered.expectations.deletes().into_iter().collect();
     let mut held: Vec<u32> = members
         .iter()
-        .filter(|member| member.vm.deleting_since.is_none())
+        .filter(|member| member.vm.deleting_since.is_none() && !gone.contains(&member.vm.uid))
         .filter_map(|member| member.ordinal)
         .chain(remembered.expectations.creates())
         .collect();

@@ -5,8 +5,8 @@
 //! Scaling out and in never happen in one plan, and what was answered but is not seen yet is counted as done
 //! (`expected_creates`, `expected_deletes`), so that a stale cache makes no VM too many and deletes none
 //! twice. A paused pool and one that is being deleted get no action; their status goes on. What failed is
-//! held back until [`Failure::retry_at`], and only that: a refused delete holds back deletes, a refused
-//! release releases, everything else creates.
+//! held back until [`Failure::retry_at`]: deletes after a refused delete, else creates. A release is never
+//! urgent, so any failure holds it back: of two kinds that fail in turn, one is always waited for.
 
 mod conditions;
 mod membership;
@@ -43,7 +43,8 @@ pub struct Snapshot {
     /// VMs that carry this pool's `member-of` annotation and are not its members any more.
     pub former: Vec<VmView>,
     /// Ordinals whose VM name, or the name of one of whose disks, is in use by something that is not a live
-    /// member of this pool.
+    /// member of this pool. What isn't named here is taken for free, so all that could be chosen must have
+    /// been looked at; there need be none while no member is missing.
     pub occupied: BTreeMap<u32, Occupied>,
     /// Creates that were answered with success and whose VM the cache hasn't shown yet, by ordinal.
     pub expected_creates: Vec<u32>,
@@ -72,6 +73,10 @@ pub struct Memory {
     /// Since when members have been seen Ready, by UID, of those whose instance doesn't say or names a time
     /// to come.
     pub ready_since: BTreeMap<String, Timestamp>,
+    /// UIDs of members that were chosen to be removed, as long as they are there.
+    pub removed: BTreeSet<String>,
+    /// Ordinals of VMs that somebody else deleted and that are to be replaced.
+    pub vacated: BTreeSet<u32>,
 }
 
 /// The pool itself.
@@ -153,8 +158,8 @@ pub struct Failure {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// What failed is not tried before then: a delete after `FailedDelete`, a release after `FailedRelease`,
-    /// a create after everything else.
+    /// What failed is not tried before then: a delete after `FailedDelete`, nothing but a release after
+    /// `FailedRelease`, a create after everything else; and no release after any.
     pub retry_at: Timestamp,
 }
 
@@ -237,9 +242,13 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
     let members = Membership::of(snapshot);
     let observed = status::observe(snapshot, &members, now);
     let departures = scale_out::departures(snapshot, &members);
-    let waiting = scale_out::seen_since(&departures, &snapshot.waiting, now);
+    let waiting = scale_out::seen_since(snapshot, &members, &departures, now);
     let acts = !pool.deleting && !pool.spec.is_paused() && snapshot.kubevirt_installed;
-    let mut scale_out = ScaleOut::default();
+    let vacated = scale_out::vacated(snapshot, &members);
+    let mut scale_out = ScaleOut {
+        vacated: vacated.clone(),
+        ..ScaleOut::default()
+    };
     let mut scale_in = ScaleIn::default();
     let mut former = Vec::new();
     if acts {
@@ -247,7 +256,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         former = former_members(snapshot);
     }
     if acts && conditions::can_stamp(snapshot) {
-        scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, now);
+        scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, &vacated, now);
     }
 
     let findings = Findings {
@@ -264,19 +273,10 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
 
     let mut pace = Pace::new(snapshot, now);
     let mut actions = pace.take(reasons::FAILED_RELEASE, former.into_iter().map(release));
-    actions.extend(
-        pace.take(
-            reasons::FAILED_CREATE,
-            scale_out
-                .create
-                .iter()
-                .map(|&ordinal| Action::Create { ordinal }),
-        ),
-    );
-    actions.extend(pace.take(
-        reasons::FAILED_DELETE,
-        scale_in.remove.iter().copied().map(delete),
-    ));
+    let create = scale_out.create.iter().copied().map(create);
+    actions.extend(pace.take(reasons::FAILED_CREATE, create));
+    let delete = scale_in.remove.iter().copied().map(delete);
+    actions.extend(pace.take(reasons::FAILED_DELETE, delete));
     let wake_at = scale_out
         .waited
         .values()
@@ -294,8 +294,10 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         wake_at,
         waiting,
         memory: Memory {
-            reported_taken: reported_taken(snapshot, &scale_out),
+            reported_taken: reported_taken(snapshot, &scale_out, &members),
             ready_since: observed.ready_since,
+            removed: scale_in::removed(snapshot, &members, &scale_in),
+            vacated: scale_out.vacated,
         },
     }
 }
@@ -311,12 +313,25 @@ fn former_members(snapshot: &Snapshot) -> Vec<&VmView> {
         .collect()
 }
 
-/// Taken ordinals that an event has told of by now. One that was free in between is told of again.
-fn reported_taken(snapshot: &Snapshot, scale_out: &ScaleOut) -> BTreeSet<u32> {
-    let still_taken =
-        |ordinal: &&u32| matches!(snapshot.occupied.get(ordinal), Some(Occupied::Taken { .. }));
-    let before = snapshot.memory.reported_taken.iter().filter(still_taken);
-    before.chain(scale_out.taken.keys()).copied().collect()
+/// Taken ordinals that an event has told of by now. One that turned out free or going away in between is told
+/// of again; of one that nobody looked at nothing is known.
+fn reported_taken(
+    snapshot: &Snapshot,
+    scale_out: &ScaleOut,
+    members: &Membership<'_>,
+) -> BTreeSet<u32> {
+    let held = members.held();
+    let mut reported = snapshot.memory.reported_taken.clone();
+    reported.retain(|ordinal| !held.contains(ordinal) && !scale_out.waited.contains_key(ordinal));
+    for ordinal in &scale_out.create {
+        reported.remove(ordinal);
+    }
+    reported.extend(scale_out.taken.keys());
+    reported
+}
+
+fn create(ordinal: u32) -> Action {
+    Action::Create { ordinal }
 }
 
 fn delete(member: &Member) -> Action {
@@ -335,25 +350,20 @@ fn release(vm: &VmView) -> Action {
 }
 
 /// How much of what is to be done is done in this pass, and when the rest is.
-struct Pace {
-    /// The kind of deed that failed, and when it may be tried again.
-    held: Option<(&'static str, Timestamp)>,
+struct Pace<'a> {
+    failure: Option<&'a Failure>,
     burst: usize,
     now: Timestamp,
     wake_at: Option<Timestamp>,
 }
 
-impl Pace {
-    fn new(snapshot: &Snapshot, now: Timestamp) -> Self {
-        let held = snapshot.failure.as_ref().map(|failure| {
-            let kind = match failure.reason {
-                reasons::FAILED_DELETE | reasons::FAILED_RELEASE => failure.reason,
-                _ => reasons::FAILED_CREATE,
-            };
-            (kind, failure.retry_at)
-        });
+impl<'a> Pace<'a> {
+    fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
         Self {
-            held: held.filter(|(_, retry_at)| *retry_at > now),
+            failure: snapshot
+                .failure
+                .as_ref()
+                .filter(|failure| failure.retry_at > now),
             burst: snapshot.limits.burst.max(1) as usize,
             now,
             wake_at: None,
@@ -366,11 +376,10 @@ impl Pace {
         kind: &'static str,
         deeds: impl ExactSizeIterator<Item = Action>,
     ) -> Vec<Action> {
-        if let Some((held, retry_at)) = self.held
-            && held == kind
-        {
+        let held = self.failure.filter(|failure| holds(failure, kind));
+        if let Some(failure) = held {
             if deeds.len() > 0 {
-                self.wake_at = earliest(self.wake_at, retry_at);
+                self.wake_at = earliest(self.wake_at, failure.retry_at);
             }
             return Vec::new();
         }
@@ -379,6 +388,14 @@ impl Pace {
         }
         deeds.take(self.burst).collect()
     }
+}
+
+fn holds(failure: &Failure, kind: &str) -> bool {
+    let failed = match failure.reason {
+        reasons::FAILED_DELETE | reasons::FAILED_RELEASE => failure.reason,
+        _ => reasons::FAILED_CREATE,
+    };
+    kind == failed || kind == reasons::FAILED_RELEASE
 }
 
 #[cfg(test)]

@@ -128,5 +128,5 @@ fn is_halted(member: &Member) -> bool {
 
 /// The earlier of the two.
 pub(super) fn earliest(known: Option<Timestamp>, at: Timestamp) -> Option<Timestamp> {
-    Some(known.map_or(at, |known| known.min(at)))
+    known.into_iter().chain([at]).min()
 }

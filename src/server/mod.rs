@@ -8,3 +8,6 @@ pub mod listen;
 pub use certificates::{Certificates, rules};
 pub use health::{Check, Health, TaskGuard};
 pub use listen::{plain, tls};
+
+#[cfg(test)]
+mod tests;

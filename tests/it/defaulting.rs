@@ -39,8 +39,12 @@ async fn is_settled_by(ns: &Space<'_>, apply: &str, manifests: &str) -> Result<(
 /// Everything that is ever defaulted is absent here.
 fn sparse() -> String {
     all(&[
-        config("cfg").without("/spec/runStrategy").with("/spec/running", false),
-        pool("web", "cfg").replicas(2).with("/spec/nameGeneration/ordinalStart", 1),
+        config("cfg")
+            .without("/spec/runStrategy")
+            .with("/spec/running", false),
+        pool("web", "cfg")
+            .replicas(2)
+            .with("/spec/nameGeneration/ordinalStart", 1),
     ])
 }
 
@@ -49,7 +53,11 @@ fn applying_again_is_no_change_client_side() {
     with_namespace("reapply", async |ns| {
         is_settled_by(ns, "apply -f -", &sparse()).await?;
         let output = ns.run_with("apply -f -", &sparse())?;
-        let unchanged = output.stdout.lines().filter(|line| line.ends_with("unchanged")).count();
+        let unchanged = output
+            .stdout
+            .lines()
+            .filter(|line| line.ends_with("unchanged"))
+            .count();
         ensure!(unchanged == 2, "{}", output.stdout);
         Ok(())
     });
@@ -60,7 +68,11 @@ fn applying_again_is_no_change_server_side() {
     with_namespace("reapply-ss", async |ns| {
         is_settled_by(ns, SERVER_SIDE, &sparse()).await?;
         let output = ns.run_with("diff --server-side -f -", &sparse())?;
-        ensure!(output.success, "kubectl diff sees a difference: {}", output.stdout);
+        ensure!(
+            output.success,
+            "kubectl diff sees a difference: {}",
+            output.stdout
+        );
         Ok(())
     });
 }
@@ -74,7 +86,10 @@ fn what_a_user_wrote_is_never_rewritten() {
         ensure!(config["spec"]["running"] == false, "{config}");
         ensure!(config["spec"]["runStrategy"].is_null(), "{config}");
         let vm = ns.get(Kind::Vm, "web-1").await?;
-        ensure!(vm["spec"]["runStrategy"] == "Halted", "understood at read time: {vm}");
+        ensure!(
+            vm["spec"]["runStrategy"] == "Halted",
+            "understood at read time: {vm}"
+        );
         ensure!(vm["spec"]["running"].is_null(), "{vm}");
         let pool = ns.get(Kind::Pool, "web").await?;
         let wanted = json!({
@@ -110,7 +125,10 @@ fn absent_replicas_keep_the_number_on_apply() {
         let pool = scaled(ns, "apply -f -").await?;
         let before = version(ns, Kind::Pool, "web").await?;
         ns.accepts(&pool)?;
-        ensure!(version(ns, Kind::Pool, "web").await? == before, "it was a change");
+        ensure!(
+            version(ns, Kind::Pool, "web").await? == before,
+            "it was a change"
+        );
         has_three(ns).await?;
         // Together with another change too.
         ns.accepts(pool.with("/spec/minReadySeconds", 1))?;
@@ -153,7 +171,9 @@ fn absent_replicas_keep_the_number_when_a_patch_takes_them_out() {
             ("merge", r#"{"spec":{"replicas":null}}"#),
             ("json", r#"[{"op":"remove","path":"/spec/replicas"}]"#),
         ] {
-            ns.kubectl(&format!("patch virtualmachinepools.vmpool.dev web --type={form} -p {patch}"))?;
+            ns.kubectl(&format!(
+                "patch virtualmachinepools.vmpool.dev web --type={form} -p {patch}"
+            ))?;
             has_three(ns).await?;
         }
         Ok(())

@@ -20,7 +20,9 @@ const CONFIG: &str = "virtualmachineconfigs.vmpool.dev";
 
 /// A pool that somebody else's finalizer holds.
 fn held(name: &str) -> Builder {
-    pool(name, "cfg").replicas(1).with("/metadata/finalizers", json!([FINALIZER]))
+    pool(name, "cfg")
+        .replicas(1)
+        .with("/metadata/finalizers", json!([FINALIZER]))
 }
 
 #[test]
@@ -35,20 +37,35 @@ fn vd_03_m102_config_and_pool_go_in_any_order_and_foreign_finalizers_are_theirs_
 
         // 2. The pool stays as long as the finalizer does, is not refilled, and no finalizer is put beside it.
         let stored = ns.get(Kind::Pool, "web").await?;
-        ensure!(stored["metadata"]["finalizers"] == json!([FINALIZER]), "{stored}");
-        ensure!(!stored["metadata"]["deletionTimestamp"].is_null(), "{stored}");
+        ensure!(
+            stored["metadata"]["finalizers"] == json!([FINALIZER]),
+            "{stored}"
+        );
+        ensure!(
+            !stored["metadata"]["deletionTimestamp"].is_null(),
+            "{stored}"
+        );
         ns.kubectl("delete vm web-1")?;
-        ns.stays("a pool that is going makes no VM", std::time::Duration::from_secs(3), async || {
-            let vms = ns.list(Kind::Vm).await?;
-            ensure!(vms.is_empty(), "{vms:?}");
-            Ok(())
-        })
+        ns.stays(
+            "a pool that is going makes no VM",
+            std::time::Duration::from_secs(3),
+            async || {
+                let vms = ns.list(Kind::Vm).await?;
+                ensure!(vms.is_empty(), "{vms:?}");
+                Ok(())
+            },
+        )
         .await?;
         let stored = ns.get(Kind::Pool, "web").await?;
-        ensure!(stored["metadata"]["finalizers"] == json!([FINALIZER]), "{stored}");
+        ensure!(
+            stored["metadata"]["finalizers"] == json!([FINALIZER]),
+            "{stored}"
+        );
 
         // 3. Taking it off is an UPDATE, and the end.
-        ns.kubectl(&format!(r#"patch {POOL} web --type=merge -p {{"metadata":{{"finalizers":null}}}}"#))?;
+        ns.kubectl(&format!(
+            r#"patch {POOL} web --type=merge -p {{"metadata":{{"finalizers":null}}}}"#
+        ))?;
         ns.gone(Kind::Pool, "web").await
     });
 }
@@ -58,9 +75,24 @@ fn invalid() -> BTreeMap<&'static str, Builder> {
     let of = |name: &str| pool(name, "cfg").replicas(0);
     BTreeMap::from([
         ("budget", of("budget").with("/spec/maxUnavailable", 0)),
-        ("union", of("union").with("/spec/updateStrategy", json!({"unmanaged": {}, "proactive": {}}))),
-        ("label", of("label").with("/spec/virtualMachineMetadata/labels", json!({"vmpool.dev/pool": "x"}))),
-        ("later", of("later").with("/spec/autohealing", json!({"startFailureThreshold": 3}))),
+        (
+            "union",
+            of("union").with(
+                "/spec/updateStrategy",
+                json!({"unmanaged": {}, "proactive": {}}),
+            ),
+        ),
+        (
+            "label",
+            of("label").with(
+                "/spec/virtualMachineMetadata/labels",
+                json!({"vmpool.dev/pool": "x"}),
+            ),
+        ),
+        (
+            "later",
+            of("later").with("/spec/autohealing", json!({"startFailureThreshold": 3})),
+        ),
     ])
 }
 
@@ -70,7 +102,8 @@ async fn store_invalid(ns: &Space<'_>) -> Result<()> {
     ns.accepts(config("cfg"))?;
     for (name, pool) in invalid() {
         let what = format!("{name} is stored under laxer rules");
-        ns.eventually(&what, async || ns.accepts(&pool).map(drop)).await?;
+        ns.eventually(&what, async || ns.accepts(&pool).map(drop))
+            .await?;
     }
     ns.accepts(held("held").replicas(0).with("/spec/maxUnavailable", 0))?;
     rules.restore().await?;
@@ -78,7 +111,11 @@ async fn store_invalid(ns: &Space<'_>) -> Result<()> {
         for (name, pool) in invalid() {
             let another = pool.with("/metadata/name", format!("{name}-2"));
             let made = ns.run_with("create --dry-run=server -f -", &another.to_string())?;
-            ensure!(!made.success && made.stderr.contains("spec."), "{}", made.stderr);
+            ensure!(
+                !made.success && made.stderr.contains("spec."),
+                "{}",
+                made.stderr
+            );
         }
         Ok(())
     })
@@ -87,55 +124,89 @@ async fn store_invalid(ns: &Space<'_>) -> Result<()> {
 
 #[test]
 fn vd_03_m103_what_was_stored_under_laxer_rules_stays_editable_and_goes_away() {
-    with_own(Options { without_standin: true, ..Options::default() }, async |harness| {
-        let ns = Space::new(harness, "lax").await?;
-        store_invalid(&ns).await?;
-        for name in invalid().into_keys() {
-            // 1. Its metadata can be changed, and what does not make it worse.
-            ns.kubectl(&format!("label {POOL} {name} touched=yes"))?;
-            ns.kubectl(&format!("annotate {POOL} {name} touched=yes"))?;
-            ns.kubectl(&format!(r#"patch {POOL} {name} --type=merge -p {{"spec":{{"minReadySeconds":1}}}}"#))
+    with_own(
+        Options {
+            without_standin: true,
+            ..Options::default()
+        },
+        async |harness| {
+            let ns = Space::new(harness, "lax").await?;
+            store_invalid(&ns).await?;
+            for name in invalid().into_keys() {
+                // 1. Its metadata can be changed, and what does not make it worse.
+                ns.kubectl(&format!("label {POOL} {name} touched=yes"))?;
+                ns.kubectl(&format!("annotate {POOL} {name} touched=yes"))?;
+                ns.kubectl(&format!(
+                    r#"patch {POOL} {name} --type=merge -p {{"spec":{{"minReadySeconds":1}}}}"#
+                ))
                 .with_context(|| format!("{name}: a change elsewhere"))?;
-            ns.kubectl(&format!("scale {POOL} {name} --replicas=1"))
-                .with_context(|| format!("{name}: a scale"))?;
-        }
-        // 2. What makes it worse can not.
-        for (name, worse, path) in [
-            ("budget", json!({"maxUnavailable": "0%"}), "spec.maxUnavailable"),
-            ("union", json!({"updateStrategy": {"opportunistic": {}}}), "spec.updateStrategy"),
-            ("label", json!({"virtualMachineMetadata": {"labels": {"vmpool.dev/x": "y"}}}), "vmpool.dev/x"),
-            ("later", json!({"preservedDisks": {"expireAfter": "1h"}}), "spec.preservedDisks"),
-        ] {
-            let patch = json!({ "spec": worse });
-            let said = ns.refused(&format!("patch {POOL} {name} --type=merge -p {patch}"))?;
-            ensure!(said.contains(path), "{name}: {said}");
-        }
-        // 3. It goes away, its finalizer being taken off by an UPDATE.
-        ns.kubectl(&format!("delete {POOL} held --wait=false"))?;
-        let patch = r#"{"metadata":{"finalizers":null}}"#;
-        ns.kubectl(&format!("patch {POOL} held --type=merge -p {patch}"))?;
-        ns.gone(Kind::Pool, "held").await?;
-        for name in invalid().into_keys() {
-            ns.kubectl(&format!("delete {POOL} {name}"))?;
-        }
-        Ok(())
-    });
+                ns.kubectl(&format!("scale {POOL} {name} --replicas=1"))
+                    .with_context(|| format!("{name}: a scale"))?;
+            }
+            // 2. What makes it worse can not.
+            for (name, worse, path) in [
+                (
+                    "budget",
+                    json!({"maxUnavailable": "0%"}),
+                    "spec.maxUnavailable",
+                ),
+                (
+                    "union",
+                    json!({"updateStrategy": {"opportunistic": {}}}),
+                    "spec.updateStrategy",
+                ),
+                (
+                    "label",
+                    json!({"virtualMachineMetadata": {"labels": {"vmpool.dev/x": "y"}}}),
+                    "vmpool.dev/x",
+                ),
+                (
+                    "later",
+                    json!({"preservedDisks": {"expireAfter": "1h"}}),
+                    "spec.preservedDisks",
+                ),
+            ] {
+                let patch = json!({ "spec": worse });
+                let said = ns.refused(&format!("patch {POOL} {name} --type=merge -p {patch}"))?;
+                ensure!(said.contains(path), "{name}: {said}");
+            }
+            // 3. It goes away, its finalizer being taken off by an UPDATE.
+            ns.kubectl(&format!("delete {POOL} held --wait=false"))?;
+            let patch = r#"{"metadata":{"finalizers":null}}"#;
+            ns.kubectl(&format!("patch {POOL} held --type=merge -p {patch}"))?;
+            ns.gone(Kind::Pool, "held").await?;
+            for name in invalid().into_keys() {
+                ns.kubectl(&format!("delete {POOL} {name}"))?;
+            }
+            Ok(())
+        },
+    );
 }
 
 #[test]
 fn vd_03_with_vmpool_down_everything_can_be_labelled_and_deleted_and_namespaces_end() {
     with_own(Options::default(), async |harness| {
         let ns = Space::new(harness, "down").await?;
-        ns.accepts(all(&[config("cfg").running().disk("root"), held("held"), pool("web", "cfg").replicas(2)]))?;
+        ns.accepts(all(&[
+            config("cfg").running().disk("root"),
+            held("held"),
+            pool("web", "cfg").replicas(2),
+        ]))?;
         ns.ready("web", &["web-1", "web-2"]).await?;
         ns.ready("held", &["held-1"]).await?;
         let (space, client) = (ns.name.clone(), ns.client.clone());
         drop(ns);
         harness.stop_vmpool();
-        let ns = Space { harness: &*harness, name: space, client };
+        let ns = Space {
+            harness: &*harness,
+            name: space,
+            client,
+        };
 
         // 1. A new spec has to wait, which also shows that nobody answers.
-        let said = ns.refused(&format!(r#"patch {POOL} web --type=merge -p {{"spec":{{"paused":true}}}}"#))?;
+        let said = ns.refused(&format!(
+            r#"patch {POOL} web --type=merge -p {{"spec":{{"paused":true}}}}"#
+        ))?;
         ensure!(said.contains("failed calling webhook"), "{said}");
 
         // 2. Metadata does not.
@@ -150,7 +221,10 @@ fn vd_03_with_vmpool_down_everything_can_be_labelled_and_deleted_and_namespaces_
         ns.kubectl(&format!("patch {POOL} held --type=merge -p {patch}"))?;
         ns.gone(Kind::Pool, "held").await?;
         ns.remove()?;
-        ns.eventually("the namespace is gone", async || namespace_is_gone(&ns).await).await
+        ns.eventually("the namespace is gone", async || {
+            namespace_is_gone(&ns).await
+        })
+        .await
     });
 }
 

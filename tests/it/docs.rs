@@ -14,7 +14,10 @@ const SKIPPED: [&str; 3] = ["target", ".git", "node_modules"];
 fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("failed to read {folder:?}"))? {
         let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         if path.is_dir() && !SKIPPED.contains(&name) {
             files(&path, extension, found)?;
         } else if path.extension().is_some_and(|it| it == extension) {
@@ -61,7 +64,10 @@ fn nr_03_every_manifest_in_the_documents_is_admitted_strictly() {
             let blocks = yaml_blocks(&fs::read_to_string(&document)?);
             manifests.extend(blocks.into_iter().map(|block| (document.clone(), block)));
         }
-        let in_readme = manifests.iter().filter(|(path, _)| path.ends_with("README.md")).count();
+        let in_readme = manifests
+            .iter()
+            .filter(|(path, _)| path.ends_with("README.md"))
+            .count();
         ensure!(in_readme > 0, "README.md shows no manifest any more");
         let mut samples = Vec::new();
         files(&root().join("manifests/samples"), "yaml", &mut samples)?;
@@ -85,7 +91,10 @@ fn named_tests(text: &str) -> BTreeSet<&str> {
         .skip(1)
         .step_by(2)
         .filter(|word| word.matches('_').count() >= 2)
-        .filter(|word| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'))
+        .filter(|word| {
+            word.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        })
         .collect()
 }
 
@@ -96,24 +105,44 @@ fn every_test_that_the_map_names_exists() -> Result<()> {
     for folder in ["src", "tests", "dev/src", "dev/tests"] {
         files(&root().join(folder), "rs", &mut sources)?;
     }
-    let sources: String = sources.iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
+    let sources: String = sources
+        .iter()
+        .map(fs::read_to_string)
+        .collect::<Result<_, _>>()?;
     let named = named_tests(&map);
     ensure!(named.len() > 100, "the map is read wrongly: {named:?}");
-    let missing: Vec<&&str> =
-        named.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
-    ensure!(missing.is_empty(), "tests/README.md names tests that do not exist: {missing:#?}");
+    let missing: Vec<&&str> = named
+        .iter()
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "tests/README.md names tests that do not exist: {missing:#?}"
+    );
     Ok(())
 }
 
 /// What issue "The main job on a real control plane" asks for.
 const ROWS: &[(u32, u32)] = &[
-    (1, 3), (5, 5), (7, 17), (24, 25), (28, 37), (54, 68), (72, 74), (83, 83), (86, 88), (90, 90), (93, 94),
-    (97, 97), (99, 99), (101, 103),
+    (1, 3),
+    (5, 5),
+    (7, 17),
+    (24, 25),
+    (28, 37),
+    (54, 68),
+    (72, 74),
+    (83, 83),
+    (86, 88),
+    (90, 90),
+    (93, 94),
+    (97, 97),
+    (99, 99),
+    (101, 103),
 ];
 const CASES: &[&str] = &[
-    "NR-01", "NR-02", "NR-03", "NR-04", "NR-05", "NR-06", "NR-07", "NR-09", "VD-01", "VD-02", "VD-03", "VD-04",
-    "VD-06", "VD-07", "VD-08", "VD-09", "VD-11", "SI-02", "SI-03", "DT-05", "DT-06", "CC-01", "CC-02", "CC-06",
-    "CC-07", "CC-09", "IU-02", "IU-04", "IU-05", "PF-01",
+    "NR-01", "NR-02", "NR-03", "NR-04", "NR-05", "NR-06", "NR-07", "NR-09", "VD-01", "VD-02",
+    "VD-03", "VD-04", "VD-06", "VD-07", "VD-08", "VD-09", "VD-11", "SI-02", "SI-03", "DT-05",
+    "DT-06", "CC-01", "CC-02", "CC-06", "CC-07", "CC-09", "IU-02", "IU-04", "IU-05", "PF-01",
 ];
 
 #[test]
@@ -124,9 +153,17 @@ fn every_case_and_row_is_in_the_map() -> Result<()> {
         .filter_map(|line| line.strip_prefix('|')?.split('|').next())
         .map(str::trim)
         .collect();
-    let rows = ROWS.iter().flat_map(|(first, last)| *first..=*last).map(|row| row.to_string());
+    let rows = ROWS
+        .iter()
+        .flat_map(|(first, last)| *first..=*last)
+        .map(|row| row.to_string());
     let wanted = rows.chain(CASES.iter().map(|case| (*case).to_owned()));
-    let missing: Vec<String> = wanted.filter(|key| !first_cells.contains(key.as_str())).collect();
-    ensure!(missing.is_empty(), "tests/README.md has no line for {missing:?}");
+    let missing: Vec<String> = wanted
+        .filter(|key| !first_cells.contains(key.as_str()))
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "tests/README.md has no line for {missing:?}"
+    );
     Ok(())
 }

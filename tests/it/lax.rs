@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
-use vmpool::admission::{MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
+use vmpool::admission::hooks::{MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
 
 const POOLS: &str = "virtualmachinepools.vmpool.dev";
 
@@ -43,7 +43,8 @@ impl Rules {
         let mut lax = serde_json::to_value(&saved.pools)?;
         let schema = lax.pointer_mut("/spec/versions/0/schema/openAPIV3Schema");
         open(schema.context("no schema")?);
-        crds.replace(POOLS, &PostParams::default(), &serde_json::from_value(lax)?).await?;
+        crds.replace(POOLS, &PostParams::default(), &serde_json::from_value(lax)?)
+            .await?;
         Ok(saved)
     }
 
@@ -54,8 +55,12 @@ impl Rules {
         let mut pools = crds.get(POOLS).await?;
         pools.spec = self.pools.spec;
         crds.replace(POOLS, &params, &pools).await?;
-        Api::all(self.client.clone()).create(&params, &self.mutating).await?;
-        Api::all(self.client).create(&params, &self.validating).await?;
+        Api::all(self.client.clone())
+            .create(&params, &self.mutating)
+            .await?;
+        Api::all(self.client)
+            .create(&params, &self.validating)
+            .await?;
         Ok(())
     }
 }
@@ -64,7 +69,8 @@ fn open(schema: &mut Value) {
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("x-kubernetes-validations");
     }
-    schema["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    schema["properties"]["spec"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
 }
 
 /// Without what the API server writes.

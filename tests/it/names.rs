@@ -26,15 +26,23 @@ fn nr_05_m94_two_pools_of_one_config_have_disks_of_their_own() {
         ensure!(disks == wanted, "disks: {disks:?}");
         let claims = ns.list(Kind::Claim).await?;
         ensure!(claims.iter().map(name).eq(wanted), "claims: {claims:?}");
-        let uids = |of: &[Value]| -> BTreeSet<String> { of.iter().map(|o| uid(o).to_owned()).collect() };
+        let uids =
+            |of: &[Value]| -> BTreeSet<String> { of.iter().map(|o| uid(o).to_owned()).collect() };
         let kept = uids(&claims[..2]);
 
         // 2. Each VM's volume names its own disk.
         for vm in ns.list(Kind::Vm).await? {
             let volume = &vm["spec"]["template"]["spec"]["volumes"][0];
             let own = format!("{}-root", name(&vm));
-            ensure!(volume["dataVolume"]["name"] == own, "{}: {volume}", name(&vm));
-            ensure!(volume["name"] == "root", "the volume's own name stays: {volume}");
+            ensure!(
+                volume["dataVolume"]["name"] == own,
+                "{}: {volume}",
+                name(&vm)
+            );
+            ensure!(
+                volume["name"] == "root",
+                "the volume's own name stays: {volume}"
+            );
         }
 
         // 3. One pool goes to nothing, and the other keeps its disks.
@@ -43,7 +51,10 @@ fn nr_05_m94_two_pools_of_one_config_have_disks_of_their_own() {
         ns.gone(Kind::Claim, "b-1-root").await?;
         ns.gone(Kind::Claim, "b-2-root").await?;
         let claims = ns.list(Kind::Claim).await?;
-        ensure!(uids(&claims) == kept, "the claims of a are others now: {claims:?}");
+        ensure!(
+            uids(&claims) == kept,
+            "the claims of a are others now: {claims:?}"
+        );
         for claim in &claims {
             ensure!(claim["status"]["phase"] == "Bound", "{claim}");
         }
@@ -58,7 +69,9 @@ async fn disk_is_taken(ns: &Space<'_>, kind: Kind, disk: &Value) -> Result<()> {
     let before = ns.create(kind, disk).await?;
     ns.accepts(all(&[
         config("cfg").running().disk("root"),
-        pool("web", "cfg").replicas(3).with("/spec/nameGeneration/ordinalStart", 0),
+        pool("web", "cfg")
+            .replicas(3)
+            .with("/spec/nameGeneration/ordinalStart", 0),
     ]))?;
 
     // 2. Its number is skipped, and an event names the clash.
@@ -81,8 +94,14 @@ async fn disk_is_taken(ns: &Space<'_>, kind: Kind, disk: &Value) -> Result<()> {
     ns.gone(Kind::DataVolume, "web-0-root").await?;
     let after = ns.get(kind, "web-1-root").await?;
     ensure!(uid(&after) == uid(&before), "it is another one");
-    ensure!(after["metadata"]["deletionTimestamp"].is_null(), "it is going away");
-    ensure!(after["metadata"]["ownerReferences"].is_null(), "somebody took it: {after}");
+    ensure!(
+        after["metadata"]["deletionTimestamp"].is_null(),
+        "it is going away"
+    );
+    ensure!(
+        after["metadata"]["ownerReferences"].is_null(),
+        "somebody took it: {after}"
+    );
     Ok(())
 }
 
@@ -119,7 +138,9 @@ fn nr_06_a_claim_with_a_members_disk_name_is_skipped_and_survives() {
 }
 
 fn prefixed(name: &str, prefix: &str) -> Builder {
-    pool(name, "cfg").replicas(3).with("/spec/nameGeneration/vmPrefix", prefix)
+    pool(name, "cfg")
+        .replicas(3)
+        .with("/spec/nameGeneration/vmPrefix", prefix)
 }
 
 #[test]
@@ -130,11 +151,17 @@ fn nr_07_a_prefix_without_room_for_six_digits_is_refused_with_the_budget() {
         let long = "p".repeat(61);
         let said = ns.rejects(prefixed("web", &long))?;
         ensure!(said.contains("spec.nameGeneration.vmPrefix"), "{said}");
-        ensure!(said.contains("56") && said.contains("63"), "no budget: {said}");
+        ensure!(
+            said.contains("56") && said.contains("63"),
+            "no budget: {said}"
+        );
 
         // 2. The pool's name is the prefix where none is given.
         let said = ns.rejects(pool(&long, "cfg").replicas(3))?;
-        ensure!(said.contains("spec.nameGeneration.vmPrefix") && said.contains("56"), "{said}");
+        ensure!(
+            said.contains("spec.nameGeneration.vmPrefix") && said.contains("56"),
+            "{said}"
+        );
 
         // 3. What is admitted goes on to fit, in two digits and in six.
         let fits = "p".repeat(56);
@@ -154,12 +181,14 @@ fn nr_07_scaling_past_what_names_have_room_for_is_refused_and_not_retried() {
         ns.accepts(all(&[config("cfg"), pool("web", "cfg").replicas(1)]))?;
         ns.settled("web", &["web-1"]).await?;
         let said = ns.refused("scale virtualmachinepools.vmpool.dev web --replicas=100001")?;
-        ensure!(said.contains("spec.replicas") && said.contains("100000"), "{said}");
+        ensure!(
+            said.contains("spec.replicas") && said.contains("100000"),
+            "{said}"
+        );
         let stored = ns.get(Kind::Pool, "web").await?;
         ensure!(stored["spec"]["replicas"] == 1, "{stored}");
-        let said = ns.rejects(
-            pool("high", "cfg").with("/spec/nameGeneration/ordinalStart", 100_001),
-        )?;
+        let said =
+            ns.rejects(pool("high", "cfg").with("/spec/nameGeneration/ordinalStart", 100_001))?;
         ensure!(said.contains("spec.nameGeneration.ordinalStart"), "{said}");
         Ok(())
     });
@@ -173,7 +202,10 @@ fn nr_07_a_disk_template_that_leaves_no_room_for_vm_names_is_refused_with_the_bu
         ns.accepts(config("cfg").disk(&template))?;
         let said = ns.rejects(prefixed("web", &"p".repeat(11)))?;
         ensure!(said.contains("spec.nameGeneration.vmPrefix"), "{said}");
-        ensure!(said.contains("44") && said.contains("63"), "no budget: {said}");
+        ensure!(
+            said.contains("44") && said.contains("63"),
+            "no budget: {said}"
+        );
 
         let fits = "p".repeat(10);
         ns.accepts(prefixed("web", &fits).replicas(1))?;
@@ -181,7 +213,10 @@ fn nr_07_a_disk_template_that_leaves_no_room_for_vm_names_is_refused_with_the_bu
 
         // A template that no prefix leaves room for is refused in the config.
         let said = ns.rejects(config("other").disk(&"t".repeat(55)))?;
-        ensure!(said.contains("spec.dataVolumeTemplates[0].metadata.name"), "{said}");
+        ensure!(
+            said.contains("spec.dataVolumeTemplates[0].metadata.name"),
+            "{said}"
+        );
         ensure!(said.contains("54"), "no budget: {said}");
         Ok(())
     });
@@ -192,7 +227,10 @@ fn nr_07_the_longest_names_of_pool_and_config_fit_every_label() {
     with_namespace("nr-07-b", async |ns| {
         // 1. A config's revisions have its name, a dash and a hash, and are label values.
         let said = ns.rejects(config(&"c".repeat(53)))?;
-        ensure!(said.contains("metadata.name") && said.contains("52"), "{said}");
+        ensure!(
+            said.contains("metadata.name") && said.contains("52"),
+            "{said}"
+        );
         let (config_name, pool_name) = ("c".repeat(52), "w".repeat(63));
         ns.accepts(all(&[
             config(&config_name).running(),
@@ -208,7 +246,9 @@ fn nr_07_the_longest_names_of_pool_and_config_fit_every_label() {
             let labels = &object["metadata"]["labels"];
             ensure!(labels["vmpool.dev/pool"] == pool_name, "{labels}");
             ensure!(labels["vmpool.dev/config"] == config_name, "{labels}");
-            let revision = labels["vmpool.dev/revision"].as_str().context("no revision")?;
+            let revision = labels["vmpool.dev/revision"]
+                .as_str()
+                .context("no revision")?;
             ensure!(revision.len() == 63, "{revision}");
             ns.get(Kind::Revision, revision).await?;
         }
@@ -228,7 +268,10 @@ fn nr_07_a_prefix_that_is_no_host_name_is_refused() {
         ns.accepts(config("cfg"))?;
         for prefix in ["db.prod", "Web", "web_1", "-web", "web-", ""] {
             let said = ns.rejects(prefixed("web", prefix))?;
-            ensure!(said.contains("spec.nameGeneration.vmPrefix"), "{prefix:?}: {said}");
+            ensure!(
+                said.contains("spec.nameGeneration.vmPrefix"),
+                "{prefix:?}: {said}"
+            );
         }
         // The name of a pool may have a dot, but then it can't be the prefix.
         let said = ns.rejects(pool("db.prod", "cfg").replicas(1))?;
@@ -270,7 +313,9 @@ fn the_prefix_can_not_be_changed_while_there_are_vms() {
 fn nr_09_a_number_that_left_the_pool_is_skipped_until_it_is_free() {
     with_namespace("nr-09", async |ns| {
         let web = |replicas| {
-            pool("web", "cfg").replicas(replicas).with("/spec/nameGeneration/ordinalStart", 0)
+            pool("web", "cfg")
+                .replicas(replicas)
+                .with("/spec/nameGeneration/ordinalStart", 0)
         };
         // 1. Three members, one of which loses its owner by hand.
         ns.accepts(all(&[config("cfg"), web(3)]))?;
@@ -284,12 +329,16 @@ fn nr_09_a_number_that_left_the_pool_is_skipped_until_it_is_free() {
         let left = ns.get(Kind::Vm, "web-1").await?;
         ensure!(uid(&left) == uid(&before), "it was replaced");
         let status = ns.get(Kind::Pool, "web").await?["status"].clone();
-        ensure!(status["replicas"] == 3 && status["updatedReplicas"] == 3, "{status}");
+        ensure!(
+            status["replicas"] == 3 && status["updatedReplicas"] == 3,
+            "{status}"
+        );
 
         // 3. Once it is gone, its number is the lowest free one.
         ns.kubectl("delete vm web-1")?;
         ns.kubectl("scale virtualmachinepools.vmpool.dev web --replicas=4")?;
-        ns.settled("web", &["web-0", "web-1", "web-2", "web-3"]).await?;
+        ns.settled("web", &["web-0", "web-1", "web-2", "web-3"])
+            .await?;
         Ok(())
     });
 }
@@ -300,15 +349,28 @@ fn m15_a_number_whose_vm_is_somebody_elses_is_skipped_and_the_vm_untouched() {
         let stranger = vm("web-1").label("owner", "somebody");
         ns.accepts(&stranger)?;
         let before = ns.get(Kind::Vm, "web-1").await?;
-        let pool = pool("web", "cfg").replicas(3).with("/spec/nameGeneration/ordinalStart", 0);
+        let pool = pool("web", "cfg")
+            .replicas(3)
+            .with("/spec/nameGeneration/ordinalStart", 0);
         let said = ns.accepts(all(&[config("cfg"), pool]))?;
-        ensure!(said.contains("Warning") && said.contains("web-1"), "no warning: {said}");
+        ensure!(
+            said.contains("Warning") && said.contains("web-1"),
+            "no warning: {said}"
+        );
         ns.settled("web", &["web-0", "web-2", "web-3"]).await?;
         let after = ns.get(Kind::Vm, "web-1").await?;
-        ensure!(after["metadata"]["labels"] == before["metadata"]["labels"], "{after}");
+        ensure!(
+            after["metadata"]["labels"] == before["metadata"]["labels"],
+            "{after}"
+        );
         ensure!(after["spec"] == before["spec"], "{after}");
-        ensure!(controller(&after).is_none() && uid(&after) == uid(&before), "{after}");
-        let managers = after["metadata"]["managedFields"].as_array().context("no managers")?;
+        ensure!(
+            controller(&after).is_none() && uid(&after) == uid(&before),
+            "{after}"
+        );
+        let managers = after["metadata"]["managedFields"]
+            .as_array()
+            .context("no managers")?;
         let ours = managers.iter().find(|entry| entry["manager"] == "vmpool");
         ensure!(ours.is_none(), "vmpool wrote to it: {ours:?}");
         Ok(())

@@ -55,13 +55,16 @@ impl Builder {
 
     /// A disk of each VM's own, made from a template, with its volume and device.
     pub(crate) fn disk(self, name: &str) -> Self {
-        self.push("/spec/dataVolumeTemplates", json!({
-            "metadata": {"name": name},
-            "spec": {
-                "storage": {"resources": {"requests": {"storage": "1Gi"}}},
-                "source": {"blank": {}},
-            },
-        }))
+        self.push(
+            "/spec/dataVolumeTemplates",
+            json!({
+                "metadata": {"name": name},
+                "spec": {
+                    "storage": {"resources": {"requests": {"storage": "1Gi"}}},
+                    "source": {"blank": {}},
+                },
+            }),
+        )
         .volume(name, json!({"dataVolume": {"name": name}}))
     }
 
@@ -87,7 +90,9 @@ impl Builder {
         if at.is_null() {
             *at = json!([]);
         }
-        at.as_array_mut().expect("a list is pushed to").push(value.into());
+        at.as_array_mut()
+            .expect("a list is pushed to")
+            .push(value.into());
         self
     }
 

@@ -12,7 +12,11 @@ const SECRETS: &str = "appendPostfixToSecretReferences";
 const CONFIG_MAPS: &str = "appendPostfixToConfigMapReferences";
 
 /// What the flags are set to; none leaves them out.
-const FLAGS: [(&str, Option<bool>); 3] = [("unset", None), ("false", Some(false)), ("true", Some(true))];
+const FLAGS: [(&str, Option<bool>); 3] = [
+    ("unset", None),
+    ("false", Some(false)),
+    ("true", Some(true)),
+];
 
 fn flagged(pool: Builder, flag: &str, value: Option<bool>) -> Builder {
     match value {
@@ -26,7 +30,9 @@ fn flagged(pool: Builder, flag: &str, value: Option<bool>) -> Builder {
 async fn both_flags(ns: &Space<'_>, config: Builder, names: &[(&str, &str)]) -> Result<()> {
     ns.accepts(config)?;
     for (setting, value) in FLAGS {
-        let pool = pool(setting, "cfg").replicas(1).with("/spec/nameGeneration/ordinalStart", 4);
+        let pool = pool(setting, "cfg")
+            .replicas(1)
+            .with("/spec/nameGeneration/ordinalStart", 4);
         ns.accepts(flagged(flagged(pool, SECRETS, value), CONFIG_MAPS, value))?;
     }
     for (setting, value) in FLAGS {
@@ -38,7 +44,10 @@ async fn both_flags(ns: &Space<'_>, config: Builder, names: &[(&str, &str)]) -> 
                 _ => (*written).to_owned(),
             };
             let found = vms[0]["spec"].pointer(pointer);
-            ensure!(found == Some(&json!(wanted)), "{vm}: {pointer} is {found:?}");
+            ensure!(
+                found == Some(&json!(wanted)),
+                "{vm}: {pointer} is {found:?}"
+            );
         }
     }
     Ok(())
@@ -54,10 +63,14 @@ fn m28_m29_m30_secret_and_config_map_volumes_follow_their_flags() {
         let config = config("cfg")
             .volume("s", json!({"secret": {"secretName": "keys"}}))
             .volume("c", json!({"configMap": {"name": "settings"}}));
-        both_flags(ns, config, &[
-            ("/template/spec/volumes/0/secret/secretName", "keys"),
-            ("/template/spec/volumes/1/configMap/name", "settings"),
-        ])
+        both_flags(
+            ns,
+            config,
+            &[
+                ("/template/spec/volumes/0/secret/secretName", "keys"),
+                ("/template/spec/volumes/1/configMap/name", "settings"),
+            ],
+        )
         .await
     });
 }
@@ -66,10 +79,20 @@ fn m28_m29_m30_secret_and_config_map_volumes_follow_their_flags() {
 fn m31_m32_m33_cloud_init_no_cloud_secrets_follow_the_flag() {
     with_namespace("m31", async |ns| {
         let config = config("cfg").volume("ci", json!({"cloudInitNoCloud": cloud_init()}));
-        both_flags(ns, config, &[
-            ("/template/spec/volumes/0/cloudInitNoCloud/secretRef/name", "ud"),
-            ("/template/spec/volumes/0/cloudInitNoCloud/networkDataSecretRef/name", "nd"),
-        ])
+        both_flags(
+            ns,
+            config,
+            &[
+                (
+                    "/template/spec/volumes/0/cloudInitNoCloud/secretRef/name",
+                    "ud",
+                ),
+                (
+                    "/template/spec/volumes/0/cloudInitNoCloud/networkDataSecretRef/name",
+                    "nd",
+                ),
+            ],
+        )
         .await
     });
 }
@@ -78,10 +101,20 @@ fn m31_m32_m33_cloud_init_no_cloud_secrets_follow_the_flag() {
 fn m34_m35_m36_cloud_init_config_drive_secrets_follow_the_flag() {
     with_namespace("m34", async |ns| {
         let config = config("cfg").volume("ci", json!({"cloudInitConfigDrive": cloud_init()}));
-        both_flags(ns, config, &[
-            ("/template/spec/volumes/0/cloudInitConfigDrive/secretRef/name", "ud"),
-            ("/template/spec/volumes/0/cloudInitConfigDrive/networkDataSecretRef/name", "nd"),
-        ])
+        both_flags(
+            ns,
+            config,
+            &[
+                (
+                    "/template/spec/volumes/0/cloudInitConfigDrive/secretRef/name",
+                    "ud",
+                ),
+                (
+                    "/template/spec/volumes/0/cloudInitConfigDrive/networkDataSecretRef/name",
+                    "nd",
+                ),
+            ],
+        )
         .await
     });
 }
@@ -130,17 +163,34 @@ fn nr_02_sysprep_follows_the_flag_of_what_it_names() {
             "/template/spec/volumes/0/sysprep/configMap/name",
             "/template/spec/volumes/1/sysprep/secret/name",
         );
-        both_flags(ns, config, &[(of_config_map, "unattend"), (of_secret, "unattend")]).await?;
+        both_flags(
+            ns,
+            config,
+            &[(of_config_map, "unattend"), (of_secret, "unattend")],
+        )
+        .await?;
 
         // 2. Each by itself.
-        for (name, flag, postfixed) in [("maps", CONFIG_MAPS, of_config_map), ("secrets", SECRETS, of_secret)] {
-            let pool = pool(name, "cfg").replicas(1).with("/spec/nameGeneration/ordinalStart", 4);
+        for (name, flag, postfixed) in [
+            ("maps", CONFIG_MAPS, of_config_map),
+            ("secrets", SECRETS, of_secret),
+        ] {
+            let pool = pool(name, "cfg")
+                .replicas(1)
+                .with("/spec/nameGeneration/ordinalStart", 4);
             ns.accepts(flagged(pool, flag, Some(true)))?;
             let vms = ns.settled(name, &[&format!("{name}-4")]).await?;
             for pointer in [of_config_map, of_secret] {
-                let wanted = if pointer == postfixed { "unattend-4" } else { "unattend" };
+                let wanted = if pointer == postfixed {
+                    "unattend-4"
+                } else {
+                    "unattend"
+                };
                 let found = vms[0]["spec"].pointer(pointer);
-                ensure!(found == Some(&json!(wanted)), "{flag}: {pointer} is {found:?}");
+                ensure!(
+                    found == Some(&json!(wanted)),
+                    "{flag}: {pointer} is {found:?}"
+                );
             }
         }
         Ok(())
@@ -156,18 +206,33 @@ fn with_shared_references() -> Builder {
         }})
     };
     config("cfg")
-        .volume("root", json!({"containerDisk": {"image": "i", "imagePullSecret": "reg"}}))
-        .volume("sa", json!({"serviceAccount": {"serviceAccountName": "sa"}}))
+        .volume(
+            "root",
+            json!({"containerDisk": {"image": "i", "imagePullSecret": "reg"}}),
+        )
+        .volume(
+            "sa",
+            json!({"serviceAccount": {"serviceAccountName": "sa"}}),
+        )
         .volume("img", json!({"dataVolume": {"name": "img"}}))
-        .volume("ci", json!({"cloudInitNoCloud": {"userData": "#cloud-config"}}))
-        .with("/spec/template/spec/accessCredentials", json!([credential("keys"), credential("all")]))
-        .push("/spec/dataVolumeTemplates", json!({
-            "metadata": {"name": "img"},
-            "spec": {
-                "storage": {"resources": {"requests": {"storage": "1Gi"}}},
-                "source": {"http": {"url": "http://images/img", "secretRef": "img"}},
-            },
-        }))
+        .volume(
+            "ci",
+            json!({"cloudInitNoCloud": {"userData": "#cloud-config"}}),
+        )
+        .with(
+            "/spec/template/spec/accessCredentials",
+            json!([credential("keys"), credential("all")]),
+        )
+        .push(
+            "/spec/dataVolumeTemplates",
+            json!({
+                "metadata": {"name": "img"},
+                "spec": {
+                    "storage": {"resources": {"requests": {"storage": "1Gi"}}},
+                    "source": {"http": {"url": "http://images/img", "secretRef": "img"}},
+                },
+            }),
+        )
 }
 
 #[test]
@@ -178,21 +243,48 @@ fn nr_04_what_is_shared_by_nature_or_by_name_never_gets_a_number() {
             pool("web", "cfg")
                 .replicas(1)
                 .with("/spec/nameGeneration/appendPostfixToSecretReferences", true)
-                .with("/spec/nameGeneration/appendPostfixToConfigMapReferences", true)
-                .with("/spec/nameGeneration/appendPostfixToVolumeClaimReferences", true)
+                .with(
+                    "/spec/nameGeneration/appendPostfixToConfigMapReferences",
+                    true,
+                )
+                .with(
+                    "/spec/nameGeneration/appendPostfixToVolumeClaimReferences",
+                    true,
+                )
                 .with("/spec/nameGeneration/sharedSecrets", json!(["all"])),
         ]))?;
         let vms = ns.settled("web", &["web-1"]).await?;
         let spec = &vms[0]["spec"];
         let credentials = "/template/spec/accessCredentials";
         for (pointer, wanted) in [
-            ("/template/spec/volumes/0/containerDisk/imagePullSecret".to_owned(), "reg"),
-            ("/template/spec/volumes/1/serviceAccount/serviceAccountName".to_owned(), "sa"),
-            ("/dataVolumeTemplates/0/spec/source/http/secretRef".to_owned(), "img"),
-            ("/dataVolumeTemplates/0/metadata/name".to_owned(), "web-1-img"),
-            ("/template/spec/volumes/2/dataVolume/name".to_owned(), "web-1-img"),
-            (format!("{credentials}/0/sshPublicKey/source/secret/secretName"), "keys-1"),
-            (format!("{credentials}/1/sshPublicKey/source/secret/secretName"), "all"),
+            (
+                "/template/spec/volumes/0/containerDisk/imagePullSecret".to_owned(),
+                "reg",
+            ),
+            (
+                "/template/spec/volumes/1/serviceAccount/serviceAccountName".to_owned(),
+                "sa",
+            ),
+            (
+                "/dataVolumeTemplates/0/spec/source/http/secretRef".to_owned(),
+                "img",
+            ),
+            (
+                "/dataVolumeTemplates/0/metadata/name".to_owned(),
+                "web-1-img",
+            ),
+            (
+                "/template/spec/volumes/2/dataVolume/name".to_owned(),
+                "web-1-img",
+            ),
+            (
+                format!("{credentials}/0/sshPublicKey/source/secret/secretName"),
+                "keys-1",
+            ),
+            (
+                format!("{credentials}/1/sshPublicKey/source/secret/secretName"),
+                "all",
+            ),
         ] {
             let found = spec.pointer(&pointer);
             ensure!(found == Some(&json!(wanted)), "{pointer} is {found:?}");
@@ -228,8 +320,14 @@ fn m86_m87_m88_name_generation_is_kept_as_written_and_reaches_running_instances(
             ns.ready(setting, &[&vm]).await?;
             let instance = ns.get(Kind::Instance, &vm).await?;
             let volumes = &instance["spec"]["volumes"];
-            ensure!(volumes[0]["secret"]["secretName"] == format!("keys{postfix}"), "{volumes}");
-            ensure!(volumes[1]["configMap"]["name"] == format!("settings{postfix}"), "{volumes}");
+            ensure!(
+                volumes[0]["secret"]["secretName"] == format!("keys{postfix}"),
+                "{volumes}"
+            );
+            ensure!(
+                volumes[1]["configMap"]["name"] == format!("settings{postfix}"),
+                "{volumes}"
+            );
         }
         Ok(())
     });
@@ -245,15 +343,27 @@ fn nr_03_an_option_that_does_not_exist_is_refused_by_name() {
 
         // 1. Strict, which is kubectl's default.
         let said = ns.rejects(&pool)?;
-        ensure!(said.contains("spec.nameGeneration.appendIndexToSecretRefs"), "{said}");
+        ensure!(
+            said.contains("spec.nameGeneration.appendIndexToSecretRefs"),
+            "{said}"
+        );
         ensure!(ns.find(Kind::Pool, "web").await?.is_none());
 
         // 2. Not strict: a warning names it, and it is not stored.
         let output = ns.run_with("apply --validate=warn -f -", &pool.to_string())?;
         ensure!(output.success, "{}", output.stderr);
-        ensure!(output.stderr.contains("spec.nameGeneration.appendIndexToSecretRefs"), "{}", output.stderr);
+        ensure!(
+            output
+                .stderr
+                .contains("spec.nameGeneration.appendIndexToSecretRefs"),
+            "{}",
+            output.stderr
+        );
         let stored = ns.get(Kind::Pool, "web").await?;
-        ensure!(stored["spec"]["nameGeneration"]["appendIndexToSecretRefs"].is_null(), "{stored}");
+        ensure!(
+            stored["spec"]["nameGeneration"]["appendIndexToSecretRefs"].is_null(),
+            "{stored}"
+        );
         Ok(())
     });
 }

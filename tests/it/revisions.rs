@@ -1,15 +1,15 @@
-//! Revisions of configs, and configs that change or go under their pools. Case VD-11, matrix rows 5 and 7 as
-//! `behaviour.md` reads them: revisions belong to the config, and are kept up to a limit.
+//! Revisions of configs, and configs that change under their pools. Matrix rows 5 and 7, read as we have it:
+//! revisions belong to the config, and are kept up to a limit. Configs that go are in `config_gone`.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::objects::{Builder, all, config, pool};
-use crate::space::{condition, name, uid};
+use crate::space::uid;
 use crate::{Kind, Space, with_namespace};
 
 /// The config as it looks with this much memory: another spec each.
-fn sized(memory: &str) -> Builder {
+pub(crate) fn sized(memory: &str) -> Builder {
     config("cfg").with("/spec/template/spec/domain/memory/guest", memory)
 }
 
@@ -20,11 +20,14 @@ async fn revised(ns: &Space<'_>, config: &Builder) -> Result<String> {
 }
 
 /// The newest revision, once the config's status speaks of its present generation.
-async fn latest(ns: &Space<'_>) -> Result<String> {
+pub(crate) async fn latest(ns: &Space<'_>) -> Result<String> {
     ns.eventually("the config has a revision", async || {
         let config = ns.get(Kind::Config, "cfg").await?;
         let (status, generation) = (&config["status"], &config["metadata"]["generation"]);
-        ensure!(&status["observedGeneration"] == generation, "status is of before: {status}");
+        ensure!(
+            &status["observedGeneration"] == generation,
+            "status is of before: {status}"
+        );
         let latest = status["latestRevision"].as_str().context("no revision")?;
         Ok(latest.to_owned())
     })
@@ -37,15 +40,20 @@ async fn number(ns: &Space<'_>, revision: &str) -> Result<i64> {
     revision["revision"].as_i64().context("no number")
 }
 
-fn revision_of(vm: &Value) -> &str {
-    vm["metadata"]["labels"]["vmpool.dev/revision"].as_str().unwrap_or_default()
+pub(crate) fn revision_of(vm: &Value) -> &str {
+    vm["metadata"]["labels"]["vmpool.dev/revision"]
+        .as_str()
+        .unwrap_or_default()
 }
 
 #[test]
 fn a_spec_is_one_revision_however_often_and_in_whatever_form_it_is_applied() {
     with_namespace("one-revision", async |ns| {
         // 1. The first.
-        let spec = sized("1Gi").with("/spec/template/metadata/labels", json!({"a": "1", "b": "2"}));
+        let spec = sized("1Gi").with(
+            "/spec/template/metadata/labels",
+            json!({"a": "1", "b": "2"}),
+        );
         let first = revised(ns, &spec).await?;
         ensure!(first.starts_with("cfg-"), "{first}");
         let before = ns.get(Kind::Revision, &first).await?;
@@ -60,11 +68,17 @@ fn a_spec_is_one_revision_however_often_and_in_whatever_form_it_is_applied() {
         ns.accepts(reordered)?;
         for same in [
             spec.clone().with("/spec/dataVolumeTemplates", json!([])),
-            spec.clone().with("/spec/template/spec/domain/devices/disks", json!([])),
-            spec.clone().without("/spec/runStrategy").with("/spec/running", false),
+            spec.clone()
+                .with("/spec/template/spec/domain/devices/disks", json!([])),
+            spec.clone()
+                .without("/spec/runStrategy")
+                .with("/spec/running", false),
         ] {
             let again = revised(ns, &same).await?;
-            ensure!(again == first, "{again} is another revision than {first} for {same}");
+            ensure!(
+                again == first,
+                "{again} is another revision than {first} for {same}"
+            );
         }
 
         // 3. There is one, and nobody wrote to it.
@@ -83,7 +97,10 @@ fn going_back_to_an_old_spec_takes_its_revision_again_with_a_new_number() {
         let a = revised(ns, &sized("1Gi")).await?;
         let b = revised(ns, &sized("2Gi")).await?;
         ensure!(a != b, "both are {a}");
-        ensure!(number(ns, &a).await? < number(ns, &b).await?, "the newer has the higher number");
+        ensure!(
+            number(ns, &a).await? < number(ns, &b).await?,
+            "the newer has the higher number"
+        );
         let again = revised(ns, &sized("1Gi")).await?;
         ensure!(again == a, "{again} instead of {a}");
         ns.eventually("the old revision has the highest number", async || {
@@ -119,7 +136,10 @@ fn a_revision_holds_the_spec_as_written_and_nothing_of_the_configs_metadata() {
         // 2. The content is the spec.
         let data = revision["data"].to_string();
         let spec = config.value()["spec"].to_string();
-        ensure!(data.contains(r#""guest":"1Gi""#) && !data.contains("argocd"), "{data} for {spec}");
+        ensure!(
+            data.contains(r#""guest":"1Gi""#) && !data.contains("argocd"),
+            "{data} for {spec}"
+        );
         Ok(())
     });
 }
@@ -160,7 +180,10 @@ fn m07_revisions_are_kept_up_to_the_limit_and_never_lost_while_in_use() {
         })
         .await?;
         let names = ns.names(Kind::Revision).await?;
-        ensure!(names.contains(&used), "the one that web-1 uses is gone: {names:?}");
+        ensure!(
+            names.contains(&used),
+            "the one that web-1 uses is gone: {names:?}"
+        );
         ensure!(names.contains(&all[4]), "the newest is gone: {names:?}");
 
         // 3. Nobody uses the first any more.
@@ -183,9 +206,14 @@ fn m05_the_end_of_a_pool_leaves_the_configs_revisions_and_the_end_of_both_none()
         ns.accepts(pool("web", "cfg").replicas(2))?;
         ns.settled("web", &["web-1", "web-2"]).await?;
         ns.eventually("the pool co-owns the revision", async || {
-            let owners = ns.get(Kind::Revision, &revision).await?["metadata"]["ownerReferences"].clone();
-            let kinds: Vec<&str> = owners.as_array().into_iter().flatten()
-                .filter_map(|owner| owner["kind"].as_str()).collect();
+            let owners =
+                ns.get(Kind::Revision, &revision).await?["metadata"]["ownerReferences"].clone();
+            let kinds: Vec<&str> = owners
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|owner| owner["kind"].as_str())
+                .collect();
             ensure!(kinds.contains(&"VirtualMachinePool"), "{owners}");
             ensure!(kinds.contains(&"VirtualMachineConfig"), "{owners}");
             Ok(())
@@ -208,13 +236,22 @@ fn an_edited_config_reaches_new_vms_and_leaves_others_alone() {
         let new = revised(ns, &sized("2Gi").running()).await?;
         ns.kubectl("scale virtualmachinepools.vmpool.dev web --replicas=3")?;
         let after = ns.ready("web", &["web-1", "web-2", "web-3"]).await?;
-        ensure!(after.iter().map(revision_of).eq([&old, &old, &new]), "{after:?}");
+        ensure!(
+            after.iter().map(revision_of).eq([&old, &old, &new]),
+            "{after:?}"
+        );
         for (before, after) in before.iter().zip(&after) {
-            ensure!(before["spec"] == after["spec"] && uid(before) == uid(after), "{after}");
+            ensure!(
+                before["spec"] == after["spec"] && uid(before) == uid(after),
+                "{after}"
+            );
         }
         let status = ns.get(Kind::Pool, "web").await?["status"].clone();
         ensure!(status["targetRevision"] == new, "{status}");
-        ensure!(status["updatedReplicas"] == 1 && status["replicas"] == 3, "{status}");
+        ensure!(
+            status["updatedReplicas"] == 1 && status["replicas"] == 3,
+            "{status}"
+        );
         Ok(())
     });
 }
@@ -225,12 +262,22 @@ fn a_pinned_pool_stays_on_its_revision() {
         let old = revised(ns, &sized("1Gi")).await?;
         let new = revised(ns, &sized("2Gi")).await?;
         ensure!(old != new);
-        ns.accepts(pool("web", "cfg").replicas(1).with("/spec/config/revision", old.as_str()))?;
+        ns.accepts(
+            pool("web", "cfg")
+                .replicas(1)
+                .with("/spec/config/revision", old.as_str()),
+        )?;
         let vms = ns.settled("web", &["web-1"]).await?;
         ensure!(revision_of(&vms[0]) == old, "{}", vms[0]);
 
-        ns.accepts(pool("lost", "cfg").replicas(1).with("/spec/config/revision", "cfg-nowhere"))?;
-        let condition = ns.condition(Kind::Pool, "lost", "ConfigReady", "False").await?;
+        ns.accepts(
+            pool("lost", "cfg")
+                .replicas(1)
+                .with("/spec/config/revision", "cfg-nowhere"),
+        )?;
+        let condition = ns
+            .condition(Kind::Pool, "lost", "ConfigReady", "False")
+            .await?;
         ensure!(condition["reason"] == "RevisionNotFound", "{condition}");
         ensure!(ns.members("lost").await?.is_empty());
         Ok(())
@@ -241,13 +288,20 @@ fn a_pinned_pool_stays_on_its_revision() {
 fn a_pool_whose_config_does_not_exist_says_so_and_goes_on_when_it_comes() {
     with_namespace("late-config", async |ns| {
         let said = ns.accepts(pool("web", "cfg").replicas(2))?;
-        ensure!(said.contains("Warning") && said.contains("cfg"), "no warning: {said}");
-        let ready = ns.condition(Kind::Pool, "web", "ConfigReady", "False").await?;
+        ensure!(
+            said.contains("Warning") && said.contains("cfg"),
+            "no warning: {said}"
+        );
+        let ready = ns
+            .condition(Kind::Pool, "web", "ConfigReady", "False")
+            .await?;
         ensure!(ready["reason"] == "ConfigNotFound", "{ready}");
         ensure!(ns.list(Kind::Vm).await?.is_empty());
         ns.accepts(config("cfg"))?;
         ns.settled("web", &["web-1", "web-2"]).await?;
-        ns.condition(Kind::Pool, "web", "ConfigReady", "True").await.map(drop)
+        ns.condition(Kind::Pool, "web", "ConfigReady", "True")
+            .await
+            .map(drop)
     });
 }
 
@@ -255,8 +309,13 @@ fn a_pool_whose_config_does_not_exist_says_so_and_goes_on_when_it_comes() {
 fn what_kubevirt_thinks_of_a_config_is_unknown_until_it_is_asked() {
     with_namespace("accepted", async |ns| {
         revised(ns, &sized("1Gi")).await?;
-        ns.accepts(all(&[pool("a", "cfg").replicas(0), pool("b", "cfg").replicas(0)]))?;
-        let accepted = ns.condition(Kind::Config, "cfg", "Accepted", "Unknown").await?;
+        ns.accepts(all(&[
+            pool("a", "cfg").replicas(0),
+            pool("b", "cfg").replicas(0),
+        ]))?;
+        let accepted = ns
+            .condition(Kind::Config, "cfg", "Accepted", "Unknown")
+            .await?;
         ensure!(accepted["reason"] == "NotChecked", "{accepted}");
         ns.eventually("both pools are counted", async || {
             let config = ns.get(Kind::Config, "cfg").await?;
@@ -264,82 +323,5 @@ fn what_kubevirt_thinks_of_a_config_is_unknown_until_it_is_asked() {
             Ok(())
         })
         .await
-    });
-}
-
-/// Deletes the config under a running pool of three and checks that nothing happens to it; answers the
-/// members.
-async fn config_deleted(ns: &Space<'_>) -> Result<Vec<Value>> {
-    ns.accepts(all(&[sized("1Gi").running().disk("root"), pool("web", "cfg").replicas(3)]))?;
-    ns.ready("web", &["web-1", "web-2", "web-3"]).await?;
-    let before = ns.members("web").await?;
-    ns.kubectl("delete virtualmachineconfigs.vmpool.dev cfg")?;
-    let ready = ns.condition(Kind::Pool, "web", "ConfigReady", "False").await?;
-    ensure!(ready["reason"] == "ConfigNotFound", "{ready}");
-    Ok(before)
-}
-
-async fn untouched(ns: &Space<'_>, before: &[Value]) -> Result<()> {
-    for vm in before {
-        let now = ns.get(Kind::Vm, name(vm)).await?;
-        ensure!(uid(&now) == uid(vm), "{} was replaced", name(vm));
-        ensure!(now["spec"] == vm["spec"], "{} was changed: {}", name(vm), now["spec"]);
-        let labels = |vm: &Value| vm["metadata"]["labels"].clone();
-        ensure!(labels(&now) == labels(vm), "{}: {}", name(vm), labels(&now));
-    }
-    Ok(())
-}
-
-#[test]
-fn vd_11_a_config_deleted_in_use_leaves_vms_alone_and_its_last_revision_serves_scale_out() {
-    with_namespace("vd-11-gone", async |ns| {
-        let before = config_deleted(ns).await?;
-        let revision = revision_of(&before[0]).to_owned();
-        ns.kubectl("scale virtualmachinepools.vmpool.dev web --replicas=5")?;
-        let all = ns.ready("web", &["web-1", "web-2", "web-3", "web-4", "web-5"]).await?;
-        ensure!(all.iter().all(|vm| revision_of(vm) == revision), "{all:?}");
-        ensure!(all[4]["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "1Gi", "{}", all[4]);
-        untouched(ns, &before).await?;
-        let pool = ns.get(Kind::Pool, "web").await?;
-        let ready = condition(&pool, "ConfigReady").context("no condition")?;
-        ensure!(ready["status"] == "False", "it has come back by itself: {ready}");
-        Ok(())
-    });
-}
-
-#[test]
-fn vd_11_a_config_that_comes_back_with_other_content_reaches_new_vms_only() {
-    with_namespace("vd-11-other", async |ns| {
-        let before = config_deleted(ns).await?;
-        ns.accepts(sized("2Gi").running().disk("root"))?;
-        ns.condition(Kind::Pool, "web", "ConfigReady", "True").await?;
-        ns.kubectl("scale virtualmachinepools.vmpool.dev web --replicas=4")?;
-        let all = ns.ready("web", &["web-1", "web-2", "web-3", "web-4"]).await?;
-        ensure!(revision_of(&all[3]) != revision_of(&before[0]), "{}", all[3]);
-        ensure!(all[3]["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "2Gi", "{}", all[3]);
-        untouched(ns, &before).await
-    });
-}
-
-#[test]
-fn vd_11_a_config_that_comes_back_as_it_was_has_its_revision_again() {
-    with_namespace("vd-11-same", async |ns| {
-        let before = config_deleted(ns).await?;
-        ns.accepts(sized("1Gi").running().disk("root"))?;
-        ns.condition(Kind::Pool, "web", "ConfigReady", "True").await?;
-        let revision = latest(ns).await?;
-        ensure!(revision == revision_of(&before[0]), "{revision}");
-        // It is the new config's now, and goes on when pool and VMs are gone.
-        ns.eventually("the new config owns the revision", async || {
-            let config = ns.get(Kind::Config, "cfg").await?;
-            let owners = ns.get(Kind::Revision, &revision).await?["metadata"]["ownerReferences"].clone();
-            let mut owners = owners.as_array().into_iter().flatten();
-            ensure!(owners.any(|owner| owner["uid"] == uid(&config)), "another one does");
-            Ok(())
-        })
-        .await?;
-        ns.kubectl("delete virtualmachinepools.vmpool.dev web")?;
-        ns.gone(Kind::Vm, "web-1").await?;
-        ns.get(Kind::Revision, &revision).await.map(drop)
     });
 }

@@ -17,7 +17,13 @@ fn edit(ns: &Space<'_>, replicas: u32) -> Result<std::process::Output> {
     // kubectl opens the editor again with the reason on top until nothing is changed any more: what the
     // editor sees then goes to a file of its own.
     let script = format!("sed -i -E 's/^  replicas: [0-9]+$/  replicas: {replicas}/'");
-    let args = ["-n", &ns.name, "edit", "virtualmachinepools.vmpool.dev", "web"];
+    let args = [
+        "-n",
+        &ns.name,
+        "edit",
+        "virtualmachinepools.vmpool.dev",
+        "web",
+    ];
     command.args(args).env("KUBE_EDITOR", script);
     tokio::task::block_in_place(|| command.output()).context("failed to run kubectl edit")
 }
@@ -29,15 +35,29 @@ async fn refused_everywhere(ns: &Space<'_>, pool: Builder, replicas: u32, why: &
     let patch = format!(r#"{{"spec":{{"replicas":{replicas}}}}}"#);
     let said = [
         ("apply", ns.rejects(pool.replicas(replicas))?),
-        ("scale", ns.refused(&format!("scale {WEB} --replicas={replicas}"))?),
-        ("patch", ns.refused(&format!("patch {WEB} --type=merge -p {patch}"))?),
-        ("patch scale", ns.refused(&format!("patch {WEB} --subresource=scale --type=merge -p {patch}"))?),
+        (
+            "scale",
+            ns.refused(&format!("scale {WEB} --replicas={replicas}"))?,
+        ),
+        (
+            "patch",
+            ns.refused(&format!("patch {WEB} --type=merge -p {patch}"))?,
+        ),
+        (
+            "patch scale",
+            ns.refused(&format!(
+                "patch {WEB} --subresource=scale --type=merge -p {patch}"
+            ))?,
+        ),
         ("edit", String::from_utf8_lossy(&edited.stderr).into_owned()),
     ];
     ensure!(!edited.status.success(), "edit was admitted");
     for (path, said) in said {
         ensure!(said.contains("spec.replicas"), "{path}: {said}");
-        ensure!(said.contains(why), "{path} has another reason than {why:?}: {said}");
+        ensure!(
+            said.contains(why),
+            "{path} has another reason than {why:?}: {said}"
+        );
     }
     let stored = ns.get(Kind::Pool, "web").await?;
     ensure!(stored["spec"]["replicas"] == before, "{stored}");
@@ -52,7 +72,11 @@ fn vd_01_the_bound_of_replicas_holds_for_apply_edit_patch_and_scale() {
         refused_everywhere(ns, pool("web", "cfg"), 100_001, "100000").await?;
         // An edit that is fine goes through, so that the refusals above are no failures of the editor.
         let edited = edit(ns, 2)?;
-        ensure!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
+        ensure!(
+            edited.status.success(),
+            "{}",
+            String::from_utf8_lossy(&edited.stderr)
+        );
         ns.settled("web", &["web-1", "web-2"]).await?;
         Ok(())
     });
@@ -111,11 +135,20 @@ fn vd_02_a_scale_is_judged_as_a_scale_and_scaling_works() {
 fn vd_02_the_rule_for_scale_names_the_group_of_the_resource() {
     with_namespace("vd-02-rule", async |ns| {
         let hooks: Api<ValidatingWebhookConfiguration> = Api::all(ns.client.clone());
-        let hooks = hooks.get("validate.vmpool.dev").await?.webhooks.unwrap_or_default();
-        let rules: Vec<_> = hooks.into_iter().flat_map(|hook| hook.rules.unwrap_or_default()).collect();
+        let hooks = hooks
+            .get("validate.vmpool.dev")
+            .await?
+            .webhooks
+            .unwrap_or_default();
+        let rules: Vec<_> = hooks
+            .into_iter()
+            .flat_map(|hook| hook.rules.unwrap_or_default())
+            .collect();
         let of_scale = |rule: &&k8s_openapi::api::admissionregistration::v1::RuleWithOperations| {
             let resources = rule.resources.as_deref().unwrap_or_default();
-            resources.iter().any(|resource| resource == "virtualmachinepools/scale")
+            resources
+                .iter()
+                .any(|resource| resource == "virtualmachinepools/scale")
         };
         let rule = rules.iter().find(of_scale).context("no rule for scale")?;
         let groups = rule.api_groups.clone().unwrap_or_default();

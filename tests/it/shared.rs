@@ -66,11 +66,16 @@ pub(crate) fn own_program(options: Options) -> Options {
 pub(crate) fn with_namespace(prefix: &str, test: impl AsyncFnOnce(&Space<'static>) -> Result<()>) {
     let harness = shared();
     runtime().block_on(async {
-        let space = Space::new(harness, prefix).await.expect("a namespace can be made");
+        let space = Space::new(harness, prefix)
+            .await
+            .expect("a namespace can be made");
         let outcome = caught(test(&space)).await;
         if outcome.is_err() {
             eprintln!("{}", space.describe());
-            eprintln!("vmpool's log:\n{}", tail(&harness.vmpool().log(), &space.name));
+            eprintln!(
+                "vmpool's log:\n{}",
+                tail(&harness.vmpool().log(), &space.name)
+            );
         } else if !keep() {
             space.remove().expect("the namespace can be deleted");
         }

@@ -37,13 +37,28 @@ impl Kind {
     fn names(self) -> (&'static str, &'static str, &'static str, &'static str) {
         match self {
             Self::Claim => ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-            Self::Config => ("vmpool.dev", "v1alpha1", "VirtualMachineConfig", "virtualmachineconfigs"),
+            Self::Config => (
+                "vmpool.dev",
+                "v1alpha1",
+                "VirtualMachineConfig",
+                "virtualmachineconfigs",
+            ),
             Self::ConfigMap => ("", "v1", "ConfigMap", "configmaps"),
             Self::DataVolume => ("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
             Self::Event => ("events.k8s.io", "v1", "Event", "events"),
-            Self::Instance => ("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"),
+            Self::Instance => (
+                "kubevirt.io",
+                "v1",
+                "VirtualMachineInstance",
+                "virtualmachineinstances",
+            ),
             Self::Pod => ("", "v1", "Pod", "pods"),
-            Self::Pool => ("vmpool.dev", "v1alpha1", "VirtualMachinePool", "virtualmachinepools"),
+            Self::Pool => (
+                "vmpool.dev",
+                "v1alpha1",
+                "VirtualMachinePool",
+                "virtualmachinepools",
+            ),
             Self::Quota => ("", "v1", "ResourceQuota", "resourcequotas"),
             Self::Revision => ("apps", "v1", "ControllerRevision", "controllerrevisions"),
             Self::Secret => ("", "v1", "Secret", "secrets"),
@@ -86,7 +101,8 @@ impl<'h> Space<'h> {
     /// Deletes it, not waiting for its end.
     pub(crate) fn remove(&self) -> Result<()> {
         let args = ["delete", "namespace", &self.name, "--wait=false"];
-        self.blocking(|| self.harness.kubectl().run_ok(&args)).map(drop)
+        self.blocking(|| self.harness.kubectl().run_ok(&args))
+            .map(drop)
     }
 
     // kubectl, as a user would
@@ -98,14 +114,19 @@ impl<'h> Space<'h> {
 
     /// The same with this on its standard input.
     pub(crate) fn run_with(&self, args: &str, input: &str) -> Result<Output> {
-        let args = ["-n", &self.name].into_iter().chain(args.split_whitespace());
+        let args = ["-n", &self.name]
+            .into_iter()
+            .chain(args.split_whitespace());
         let args: Vec<&str> = args.collect();
         self.blocking(|| self.harness.kubectl().run_with_input(&args, input))
     }
 
     /// Runs kubectl in another namespace.
     pub(crate) fn run_in(&self, namespace: &str, args: &str) -> Result<Output> {
-        let args: Vec<&str> = ["-n", namespace].into_iter().chain(args.split_whitespace()).collect();
+        let args: Vec<&str> = ["-n", namespace]
+            .into_iter()
+            .chain(args.split_whitespace())
+            .collect();
         self.blocking(|| self.harness.kubectl().run(&args))
     }
 
@@ -119,7 +140,11 @@ impl<'h> Space<'h> {
     /// Runs kubectl, which must fail, and answers what it said.
     pub(crate) fn refused(&self, args: &str) -> Result<String> {
         let output = self.run(args)?;
-        ensure!(!output.success, "kubectl {args} did not fail: {}", output.stdout);
+        ensure!(
+            !output.success,
+            "kubectl {args} did not fail: {}",
+            output.stdout
+        );
         Ok(output.stderr)
     }
 
@@ -171,7 +196,10 @@ impl<'h> Space<'h> {
     /// The names of all objects of a kind, sorted.
     pub(crate) async fn names(&self, kind: Kind) -> Result<Vec<String>> {
         let objects = self.list(kind).await?;
-        Ok(objects.iter().map(|object| name(object).to_owned()).collect())
+        Ok(objects
+            .iter()
+            .map(|object| name(object).to_owned())
+            .collect())
     }
 
     /// Creates an object without kubectl's help.
@@ -184,13 +212,19 @@ impl<'h> Space<'h> {
     /// Merges a patch into an object.
     pub(crate) async fn merge(&self, kind: Kind, name: &str, patch: &Value) -> Result<Value> {
         let patch = Patch::Merge(patch);
-        let patched = self.api(kind).patch(name, &PatchParams::default(), &patch).await;
+        let patched = self
+            .api(kind)
+            .patch(name, &PatchParams::default(), &patch)
+            .await;
         json(patched.with_context(|| format!("failed to patch {kind:?} {name}"))?)
     }
 
     /// Deletes an object, in the background.
     pub(crate) async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
-        let deleted = self.api(kind).delete(name, &DeleteParams::background()).await;
+        let deleted = self
+            .api(kind)
+            .delete(name, &DeleteParams::background())
+            .await;
         deleted.with_context(|| format!("failed to delete {kind:?} {name}"))?;
         Ok(())
     }
@@ -225,7 +259,10 @@ impl<'h> Space<'h> {
             ensure!(leaving.is_empty(), "still going: {leaving:?}");
             let pool = self.get(Kind::Pool, pool).await?;
             let (status, generation) = (&pool["status"], &pool["metadata"]["generation"]);
-            ensure!(&status["observedGeneration"] == generation, "status is of before: {status}");
+            ensure!(
+                &status["observedGeneration"] == generation,
+                "status is of before: {status}"
+            );
             ensure!(status["replicas"] == wanted.len(), "status: {status}");
             Ok(members)
         })
@@ -299,7 +336,9 @@ impl<'h> Space<'h> {
     ) -> Result<()> {
         let end = std::time::Instant::now() + time;
         while std::time::Instant::now() < end {
-            check().await.with_context(|| format!("it did not stay so: {what}"))?;
+            check()
+                .await
+                .with_context(|| format!("it did not stay so: {what}"))?;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())
@@ -360,5 +399,7 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 /// A condition of an object.
 pub(crate) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     let conditions = object["status"]["conditions"].as_array()?;
-    conditions.iter().find(|condition| condition["type"] == type_)
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == type_)
 }

@@ -224,6 +224,7 @@ impl ControlPlane {
     /// kubectl as the administrator.
     pub fn kubectl(&self) -> Kubectl {
         Kubectl::new(&self.binaries.kubectl, &self.kubeconfig)
+            .with_cache(self.path.join("kubectl-cache"))
     }
 
     /// What has been written, by whom and with which outcome.

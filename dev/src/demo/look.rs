@@ -45,9 +45,17 @@ pub(super) fn members(stage: &Stage, pool: &str, numbers: &BTreeSet<u32>) -> Res
         .collect();
     let found: BTreeSet<&str> = vms.iter().map(name).collect();
     let names: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
-    ensure!(found == names, "the VMs of {pool} are {found:?}, not {names:?}");
+    ensure!(
+        found == names,
+        "the VMs of {pool} are {found:?}, not {names:?}"
+    );
     for vm in &vms {
-        ensure!(is_ready(vm), "VM {} is not Ready: {}", name(vm), vm["status"]);
+        ensure!(
+            is_ready(vm),
+            "VM {} is not Ready: {}",
+            name(vm),
+            vm["status"]
+        );
         ensure!(!is_leaving(vm), "VM {} is being deleted", name(vm));
         references(vm, wanted[name(vm)])?;
     }

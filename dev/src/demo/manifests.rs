@@ -75,7 +75,11 @@ pub(super) fn per_vm(first: u32, last: u32) -> Result<String> {
         .output()
         .with_context(|| format!("failed to run {}", path.display()))?;
     let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} failed: {error}", path.display());
+    ensure!(
+        output.status.success(),
+        "{} failed: {error}",
+        path.display()
+    );
     String::from_utf8(output.stdout).context("the script printed no text")
 }
 

@@ -5,6 +5,7 @@
 //! vmpool, where it works in a namespace of its own and removes it. It must not look at anything
 //! that a user could not.
 
+mod film;
 mod look;
 mod manifests;
 mod screen;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use self::film::Film;
 use self::manifests::Manifests;
 use self::screen::Screen;
 use self::stage::Stage;
@@ -151,6 +153,7 @@ async fn on_cluster(kubectl: Kubectl, manifests: Manifests) -> Result<()> {
 
 /// kubectl blocks, so that the steps run on a thread of their own.
 async fn play(stage: &Stage, manifests: &Manifests) -> Result<()> {
+    let _film = Film::start(&stage.kubectl, &stage.namespace, &stage.screen)?;
     let (actor, manifests) = (stage.clone(), manifests.clone());
     let played = tokio::task::spawn_blocking(move || steps::play(&actor, &manifests));
     tokio::select! {

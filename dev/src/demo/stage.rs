@@ -28,37 +28,46 @@ pub(super) struct Stage {
 impl Stage {
     /// Shows the command, runs it in the namespace, and shows what it said.
     pub(super) fn run(&self, command: &str) -> Result<()> {
-        self.show(command, command, "")
+        self.show(command, command, "", SHOWN_LINES)
     }
 
     /// Applies a manifest that a user would have in a file of this name.
     pub(super) fn apply(&self, file: &str, manifest: &str) -> Result<()> {
-        self.show(&format!("apply -f {file}"), "apply -f -", manifest)
+        self.show(
+            &format!("apply -f {file}"),
+            "apply -f -",
+            manifest,
+            SHOWN_LINES,
+        )
     }
 
     /// Applies what another command prints.
     pub(super) fn pipe(&self, command: &str, manifest: &str) -> Result<()> {
-        self.screen.command(&format!("{command} | kubectl apply -f -"));
-        let said = self.kubectl.run_ok_with_input(&self.args("apply -f -"), manifest)?;
+        self.screen
+            .command(&format!("{command} | kubectl apply -f -"));
+        let said = self
+            .kubectl
+            .run_ok_with_input(&self.args("apply -f -"), manifest)?;
         self.screen.line(&shorten(&said, FEW_LINES));
         Ok(())
     }
 
-    fn show(&self, shown: &str, command: &str, input: &str) -> Result<()> {
+    fn show(&self, shown: &str, command: &str, input: &str, lines: usize) -> Result<()> {
         self.screen.command(&format!("kubectl {shown}"));
         let output = self.kubectl.run_with_input(&self.args(command), input)?;
         let said = format!("{}{}", output.stderr, output.stdout);
         if !output.success {
             anyhow::bail!("kubectl {shown} failed: {}", said.trim());
         }
-        self.screen.line(&shorten(&said, SHOWN_LINES));
+        self.screen.line(&shorten(&said, lines));
         Ok(())
     }
 
     /// `kubectl wait` with what is left of the patience.
     pub(super) fn wait(&self, command: &str) -> Result<()> {
         let seconds = self.timeout.as_secs();
-        self.run(&format!("wait {command} --timeout={seconds}s"))
+        let command = format!("wait {command} --timeout={seconds}s");
+        self.show(&command, &command, "", FEW_LINES)
     }
 
     /// Objects of a kind, all or those with a label.

@@ -31,7 +31,9 @@ fn ten_vms(stage: &Stage, manifests: &Manifests) -> Result<()> {
     settle(stage, "desktop", 10)?;
     stage.run(SHOW)?;
     let what = "ten VMs, desktop-1 to desktop-10, each with its own Secret and ConfigMap";
-    let vms = stage.check(what, || look::members(stage, "desktop", &(1..=10).collect()))?;
+    let vms = stage.check(what, || {
+        look::members(stage, "desktop", &(1..=10).collect())
+    })?;
     stage.check("ten disks of their own", || look::disks(stage, &vms))?;
     Ok(())
 }
@@ -44,7 +46,10 @@ fn scale(stage: &Stage) -> Result<()> {
     settle(stage, "desktop", 12)?;
     let twelve = stage.check("two more VMs, the ten untouched", || {
         let now = look::members(stage, "desktop", &(1..=12).collect())?;
-        ensure!(contains(&now, &before), "a VM was replaced: {before:?}, {now:?}");
+        ensure!(
+            contains(&now, &before),
+            "a VM was replaced: {before:?}, {now:?}"
+        );
         Ok(now)
     })?;
     let disks = stage.check("two more disks", || look::disks(stage, &twelve))?;
@@ -53,12 +58,18 @@ fn scale(stage: &Stage) -> Result<()> {
     let eight = stage.check("four VMs are gone, eight untouched", || {
         let now = members(stage, "desktop")?;
         ensure!(now.len() == 8, "there are {}", now.len());
-        ensure!(contains(&twelve, &now), "a VM was replaced: {twelve:?}, {now:?}");
+        ensure!(
+            contains(&twelve, &now),
+            "a VM was replaced: {twelve:?}, {now:?}"
+        );
         Ok(now)
     })?;
     stage.check("and the disks of the four", || {
         let kept = look::disks(stage, &eight)?;
-        ensure!(contains(&disks, &kept), "a disk was replaced: {disks:?}, {kept:?}");
+        ensure!(
+            contains(&disks, &kept),
+            "a disk was replaced: {disks:?}, {kept:?}"
+        );
         look::no_disks(stage, &without(&disks, &kept))
     })?;
     stage.run("get vpool,vm")
@@ -66,7 +77,9 @@ fn scale(stage: &Stage) -> Result<()> {
 
 /// A VM deleted by hand is replaced.
 fn delete_by_hand(stage: &Stage) -> Result<()> {
-    stage.screen.title("A VM deleted by hand comes back, with a fresh disk");
+    stage
+        .screen
+        .title("A VM deleted by hand comes back, with a fresh disk");
     let numbers = look::numbers(stage, "desktop")?;
     let number = numbers.first().context("the pool has no VM")?;
     let vms = look::members(stage, "desktop", &numbers)?;
@@ -111,16 +124,27 @@ fn two_pools(stage: &Stage, manifests: &Manifests) -> Result<()> {
 
 /// Somebody's own VM has the name that the next member would have.
 fn foreign_vm(stage: &Stage, manifests: &Manifests) -> Result<Value> {
-    stage.screen.title("Somebody else's VM is named like a member");
+    stage
+        .screen
+        .title("Somebody else's VM is named like a member");
     let numbers = look::numbers(stage, "desktop")?;
-    let free: Vec<u32> = (1..).filter(|number| !numbers.contains(number)).take(3).collect();
+    let free: Vec<u32> = (1..)
+        .filter(|number| !numbers.contains(number))
+        .take(3)
+        .collect();
     let taken = format!("desktop-{}", free[0]);
-    stage.apply(&format!("somebodys-{taken}.yaml"), &manifests.foreign(&taken))?;
+    stage.apply(
+        &format!("somebodys-{taken}.yaml"),
+        &manifests.foreign(&taken),
+    )?;
     let before = stage.get(VM, &taken)?;
     stage.run("scale vpool desktop --replicas=10")?;
     settle(stage, "desktop", 10)?;
     let wanted = numbers.iter().chain(&free[1..]).copied().collect();
-    let what = format!("{taken} is skipped: desktop-{} and desktop-{} are made", free[1], free[2]);
+    let what = format!(
+        "{taken} is skipped: desktop-{} and desktop-{} are made",
+        free[1], free[2]
+    );
     stage.check(&what, || look::members(stage, "desktop", &wanted))?;
     stage.check_now("it is untouched", || untouched(stage, &before))?;
     stage.run("get events --field-selector reason=NameTaken")?;
@@ -135,9 +159,10 @@ fn delete_pools(stage: &Stage, foreign: &Value) -> Result<()> {
     let disks = look::disks(stage, &vms)?;
     let uid = look::pool_uid(stage, "desktop")?;
     stage.run("delete vpool desktop")?;
-    stage.check("no VM, instance, pod, disk, claim or revision of it is left", || {
-        look::nothing_left(stage, &uid, &disks)
-    })?;
+    stage.check(
+        "no VM, instance, pod, disk, claim or revision of it is left",
+        || look::nothing_left(stage, &uid, &disks),
+    )?;
     stage.check_now("the other pool and somebody's VM are untouched", || {
         look::same("VMs", &lab, &members(stage, "lab")?)?;
         untouched(stage, foreign)
@@ -160,7 +185,9 @@ fn settle(stage: &Stage, pool: &str, replicas: u32) -> Result<()> {
     let path = "{.status.replicas}";
     stage.wait(&format!("vpool/{pool} --for=jsonpath={path}={replicas}"))?;
     stage.wait(&format!("vpool/{pool} --for=condition=Available"))?;
-    stage.wait(&format!("vm -l vmpool.dev/pool={pool} --for=condition=Ready"))
+    stage.wait(&format!(
+        "vm -l vmpool.dev/pool={pool} --for=condition=Ready"
+    ))
 }
 
 /// The pool's VMs with whatever numbers they have.
@@ -173,7 +200,10 @@ fn untouched(stage: &Stage, before: &Value) -> Result<()> {
     let (before, after) = (look::untouchable(before), look::untouchable(&now));
     ensure!(before == after, "it was {before} and is {after}");
     let managers = look::managers(&now);
-    ensure!(!managers.contains("vmpool"), "it was written to by vmpool: {managers:?}");
+    ensure!(
+        !managers.contains("vmpool"),
+        "it was written to by vmpool: {managers:?}"
+    );
     Ok(())
 }
 

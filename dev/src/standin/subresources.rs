@@ -13,7 +13,6 @@ use super::vm::{is_final, run_strategy};
 /// What a call does.
 #[derive(Debug, PartialEq)]
 pub(super) enum Change {
-    Nothing,
     Spec(Patch),
     Status(Patch),
 }
@@ -46,17 +45,19 @@ pub(super) fn start(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> 
     if has_condition(vm, "ManualRecoveryRequired", "True") {
         return Err(conflict("VM recovery required"));
     }
-    if vmi.is_some_and(|vmi| !is_final(vmi)) {
+    if vmi.is_some_and(|vmi| !is_final(vmi) && !matches!(phase(vmi), "" | "Unknown")) {
         return Err(conflict("VM is already running"));
     }
     let strategy = run_strategy(vm);
     match (strategy, vmi) {
         ("Halted", _) => Ok(run(vm, true)),
-        ("RerunOnFailure", Some(vmi)) if phase(vmi) == "Failed" => Ok(Change::Nothing),
-        ("Manual" | "RerunOnFailure", Some(vmi)) => {
-            request(vm, &[stop_request(vmi), json!({"action": "Start"})], false)
+        ("RerunOnFailure", Some(vmi)) if phase(vmi) == "Failed" => Err(conflict(
+            "RerunOnFailure does not support starting VM from failed state",
+        )),
+        ("Manual" | "RerunOnFailure", Some(vmi)) if is_final(vmi) => {
+            request(vm, &[stop_request(vmi), json!({"action": "Start"})])
         }
-        ("Manual" | "RerunOnFailure", None) => request(vm, &[json!({"action": "Start"})], false),
+        ("Manual" | "RerunOnFailure", _) => request(vm, &[json!({"action": "Start"})]),
         _ => Err(conflict(format!(
             "{strategy} does not support manual start requests"
         ))),
@@ -64,13 +65,12 @@ pub(super) fn start(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> 
 }
 
 pub(super) fn stop(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
-    let strategy = run_strategy(vm);
-    match (strategy, vmi) {
-        ("Always" | "Once", _) => Ok(run(vm, false)),
-        ("Manual" | "RerunOnFailure", Some(vmi)) if !is_final(vmi) => {
-            request(vm, &[stop_request(vmi)], false)
-        }
-        ("Halted", Some(vmi)) if !is_final(vmi) => Ok(Change::Nothing),
+    match (run_strategy(vm), vmi) {
+        ("Always" | "Once" | "RerunOnFailure", _) => Ok(run(vm, false)),
+        ("Manual", Some(vmi)) if !is_final(vmi) => request(vm, &[stop_request(vmi)]),
+        ("Halted", Some(vmi)) if !is_final(vmi) => Err(conflict(
+            "Halted only supports manual stop requests with a shorter graceperiod",
+        )),
         _ => Err(conflict("VM is not running")),
     }
 }
@@ -83,12 +83,12 @@ pub(super) fn restart(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal
         )));
     }
     let Some(vmi) = vmi else {
-        return Err(conflict("VM is not running"));
+        return Err(conflict("VM is not running: Halted"));
     };
     if has_condition(vm, "ManualRecoveryRequired", "True") {
         return Err(conflict("VM recovery required"));
     }
-    request(vm, &[stop_request(vmi), json!({"action": "Start"})], true)
+    request(vm, &[stop_request(vmi), json!({"action": "Start"})])
 }
 
 fn stop_request(vmi: &Value) -> Value {
@@ -105,10 +105,11 @@ fn run(vm: &Value, on: bool) -> Change {
     })
 }
 
-fn request(vm: &Value, requests: &[Value], clear_failure: bool) -> Result<Change, Refusal> {
-    let pending = items(&vm["status"]["stateChangeRequests"]);
-    // A restart's stop and start may be followed by nothing more.
-    if !pending.is_empty() {
+/// `getChangeRequestJson`: a lone stop replaces what is queued, anything else needs an empty
+/// queue; any request forgets failed starts.
+fn request(vm: &Value, requests: &[Value]) -> Result<Change, Refusal> {
+    let lone_stop = matches!(requests, [only] if only["action"] == "Stop");
+    if !lone_stop && !items(&vm["status"]["stateChangeRequests"]).is_empty() {
         return Err(Refusal {
             code: 500,
             message: "unable to complete request: stop/start already underway".to_owned(),
@@ -116,7 +117,7 @@ fn request(vm: &Value, requests: &[Value], clear_failure: bool) -> Result<Change
     }
     let mut status = vm["status"].clone();
     status["stateChangeRequests"] = json!(requests);
-    if clear_failure && let Some(status) = status.as_object_mut() {
+    if let Some(status) = status.as_object_mut() {
         status.remove("startFailure");
     }
     Ok(Change::Status(Patch::new(vm).set("/status", status)))

@@ -55,11 +55,24 @@ fn m15_a_number_that_a_stranger_has_is_skipped_with_one_event() {
     assert!(!third.events[0].message.contains("web-2"));
     assert!(third.events[0].message.contains("web-5"));
 
+    // While nobody is missing nobody looks; that the number is still taken is no news.
+    let mut nobody_looked = more.after(&third).replicas(0);
+    nobody_looked.occupied.clear();
+    let rest = plan(&nobody_looked, at(3));
+    let more = nobody_looked
+        .after(&rest)
+        .replicas(6)
+        .taken(2)
+        .taken(4)
+        .taken(5);
+    let third = plan(&more, at(4));
+    assert_eq!(told(&third), Vec::<&str>::new());
+
     // Free again, and taken again: that is news.
     let mut free = more.after(&third);
     free.occupied.clear();
-    let fourth = plan(&free, at(3));
-    let taken_again = plan(&free.after(&fourth).taken(2), at(4));
+    let fourth = plan(&free, at(5));
+    let taken_again = plan(&free.after(&fourth).taken(2), at(6));
     assert_eq!(told(&taken_again), [reasons::NAME_TAKEN]);
 }
 
@@ -117,9 +130,14 @@ fn a_failed_delete_holds_back_deletes_and_a_failed_release_releases() {
         .with(vm("web-1"))
         .failed(reasons::FAILED_DELETE, at(30));
     snapshot.former = vec![vm("web-2").ownerless().view()];
+    // A release waits for any failure: of two kinds that fail in turn neither is tried in a tight loop.
     let refused_delete = plan(&snapshot, at(0));
-    assert_eq!(deeds(&refused_delete), "release web-2");
+    assert_eq!(deeds(&refused_delete), "-");
     assert_eq!(refused_delete.wake_at, Some(at(30)));
+    assert_eq!(
+        deeds(&plan(&snapshot, at(30))),
+        "release web-2; delete web-1"
+    );
     let failure = condition(&refused_delete, types::REPLICA_FAILURE);
     assert_eq!(failure, "True/FailedDelete");
 
@@ -225,6 +243,27 @@ fn a_disk_that_is_going_away_is_waited_for_like_a_vm() {
 }
 
 #[test]
+fn a_disk_that_hangs_is_not_waited_for_twice() {
+    let mut snapshot = pool("web").replicas(1);
+    let hanging = || Occupied::GoingAway {
+        what: "DataVolume web-1-root".to_owned(),
+        patience_seconds: 150,
+    };
+    snapshot.occupied.insert(1, hanging());
+    let first = plan(&snapshot, at(0));
+    let mut filled = snapshot.after(&first).with(vm("web-2"));
+    filled.occupied.clear();
+    let second = plan(&filled, at(150));
+    let mut another = filled.after(&second).replicas(2);
+    another.occupied.insert(1, hanging());
+    assert_eq!(deeds(&plan(&another, at(151))), "create 3");
+    // A member that got the number ends the story.
+    let mut got_it = another.after(&second).with(vm("web-1"));
+    got_it.occupied.clear();
+    assert_eq!(plan(&got_it, at(152)).waiting, BTreeMap::new());
+}
+
+#[test]
 fn a_clock_set_back_or_an_absurd_grace_period_breaks_nothing() {
     let snapshot = pool("web")
         .replicas(1)
@@ -250,4 +289,50 @@ fn a_deleted_vm_comes_back_under_its_number() {
         ),
         ("it is gone", Film::gone, "create 2", "2/3 True/ScalingOut"),
     ]);
+}
+
+#[test]
+fn a_vm_deleted_by_hand_comes_back_under_its_number_before_lower_gaps_are_filled() {
+    let snapshot = pool("web")
+        .replicas(2)
+        .with(vm("web-3"))
+        .with(vm("web-7").deleting());
+    let first = plan(&snapshot, at(0));
+    assert_eq!(deeds(&first), "-");
+    let mut gone = snapshot.after(&first);
+    gone.members.retain(|member| member.vm.name != "web-7");
+    let second = plan(&gone, at(1));
+    assert_eq!(deeds(&second), "create 7");
+    // Not answered, or refused: it is still owed.
+    assert_eq!(
+        deeds(&plan(&gone.clone().after(&second), at(2))),
+        "create 7"
+    );
+    let back = gone.after(&second).with(vm("web-7"));
+    let third = plan(&back, at(3));
+    assert!(third.memory.vacated.is_empty());
+    assert_eq!(
+        deeds(&plan(&back.after(&third).replicas(3), at(4))),
+        "create 1"
+    );
+}
+
+#[test]
+fn a_number_is_not_owed_when_we_removed_its_vm_or_fewer_are_wanted() {
+    let full = pool("web").replicas(1).with(vm("web-5")).with(vm("web-6"));
+    let scaled_in = plan(&full, at(0));
+    assert_eq!(scaled_in.memory.removed.len(), 1);
+    let mut going = full.after(&scaled_in).replicas(2);
+    for member in &mut going.members {
+        if scaled_in.memory.removed.contains(&member.vm.uid) {
+            member.vm.deleting_since = Some(at(0));
+        }
+    }
+    assert_eq!(deeds(&plan(&going, at(1))), "create 1");
+
+    let by_hand = pool("web")
+        .replicas(1)
+        .with(vm("web-5"))
+        .with(vm("web-6").deleting());
+    assert!(plan(&by_hand, at(0)).memory.vacated.is_empty());
 }

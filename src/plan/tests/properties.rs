@@ -201,7 +201,6 @@ proptest! {
         let rest = film.step();
         prop_assert_eq!(&rest.actions, &Vec::new());
         prop_assert_eq!(rest.wake_at, None);
-        prop_assert_eq!(&rest.waiting, &BTreeMap::new());
         prop_assert_eq!(rest.status.replicas, replicas);
         prop_assert_eq!(rest.status.available_replicas, replicas);
         prop_assert!(film.strangers.is_superset(&foreign));

@@ -1,0 +1,142 @@
+//! The ports with real sockets and real clients.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{Read as _, Write as _};
+use tokio_util::sync::CancellationToken;
+
+use super::{Certificates, Health, health, plain, tls};
+use crate::clock;
+
+/// A listener on a free port of this machine.
+fn listener() -> (TcpListener, u16) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Connects to `port` as to `name`, offers `protocol`, and says which one was agreed on.
+fn handshake(
+    port: u16,
+    name: &str,
+    ca_pem: &str,
+    protocol: &str,
+) -> Result<StreamOwned<ClientConnection, std::net::TcpStream>, Box<dyn std::error::Error>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes())?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let name = ServerName::try_from(name.to_owned())?;
+    let mut connection = ClientConnection::new(Arc::new(config), name)?;
+    let mut socket = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut socket)?;
+    }
+    assert_eq!(connection.alpn_protocol(), Some(protocol.as_bytes()));
+    Ok(StreamOwned::new(connection, socket))
+}
+
+fn get_root(
+    mut stream: StreamOwned<ClientConnection, std::net::TcpStream>,
+) -> std::io::Result<String> {
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tls_port_is_trusted_under_all_its_names_and_ends_after_requests_under_way() {
+    let certificates = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
+    let stranger = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
+    let slow = get(|| async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        "hello"
+    });
+    let (listener, port) = listener();
+    let shutdown = CancellationToken::new();
+    let server = tokio::spawn(tls(
+        listener,
+        certificates.server_config.clone(),
+        Router::new().route("/", slow),
+        shutdown.clone(),
+    ));
+    let ca = certificates.ca_pem.clone();
+    tokio::task::spawn_blocking(move || {
+        for name in ["vmpool.vmpool-system.svc", "localhost", "127.0.0.1"] {
+            for protocol in ["http/1.1", "h2"] {
+                handshake(port, name, &ca, protocol).unwrap();
+            }
+        }
+        assert!(handshake(port, "vmpool.default.svc", &ca, "h2").is_err());
+        assert!(handshake(port, "localhost", &stranger.ca_pem, "h2").is_err());
+
+        let stream = handshake(port, "localhost", &ca, "http/1.1").unwrap();
+        let request = std::thread::spawn(move || get_root(stream).unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        shutdown.cancel();
+        let answer = request.join().unwrap();
+        assert!(answer.ends_with("hello"), "{answer}");
+    })
+    .await
+    .unwrap();
+    server.await.unwrap().unwrap();
+    assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
+}
+
+fn get_plain(port: u16, path: &str) -> String {
+    let mut socket = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plain_port_tells_health_and_metrics() {
+    let health = Health::new();
+    let caches = health.check("caches");
+    let task = health.task("controller", None);
+    let certificates = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
+    let mut registry = Registry::default();
+    registry.register_collector(certificates.collector());
+    let (listener, port) = listener();
+    let shutdown = CancellationToken::new();
+    let router = health::router(health, Arc::new(registry));
+    let server = tokio::spawn(plain(listener, router, shutdown.clone()));
+    tokio::task::spawn_blocking(move || {
+        let readiness = get_plain(port, "/readyz");
+        assert!(readiness.starts_with("HTTP/1.1 503"), "{readiness}");
+        assert!(readiness.ends_with("[-] caches: not yet\n"), "{readiness}");
+        caches.pass();
+        assert!(get_plain(port, "/readyz").starts_with("HTTP/1.1 200"));
+        assert!(get_plain(port, "/livez").starts_with("HTTP/1.1 200"));
+        drop(task);
+        let liveness = get_plain(port, "/livez");
+        assert!(liveness.ends_with("[-] controller: ended\n"), "{liveness}");
+        let metrics = get_plain(port, "/metrics");
+        let year = 365 * 24 * 3600;
+        let left = (year - 60..=year).any(|seconds| {
+            metrics.contains(&format!("vmpool_certificate_seconds_left {seconds}\n"))
+        });
+        assert!(left, "{metrics}");
+    })
+    .await
+    .unwrap();
+    shutdown.cancel();
+    server.await.unwrap().unwrap();
+}
