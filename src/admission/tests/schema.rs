@@ -1,4 +1,5 @@
-//! Rows of the matrix that the schema's own rules decide, before any webhook is asked.
+//! Rows of the matrix that the schema's own rules decide, before any webhook is asked. Numbers that may be
+//! percentages are in `tests/it` alone: kube-cel 0.8 can't evaluate their rules.
 
 use kube::core::cel::Validator;
 use serde_json::{Value, json};
@@ -21,28 +22,6 @@ fn broken(object: &Value) -> Vec<String> {
             .into_iter()
             .map(|error| error.field_path)
             .collect(),
-    }
-}
-
-/// Text alone: kube-cel's `type()` tells signed from unsigned numbers, which the API server does not. The
-/// whole table is in `tests/it`.
-#[test]
-fn m54_vd_07_percentages_have_a_pinned_verdict() {
-    for (value, refused) in [
-        (json!("1"), true),
-        (json!("25%"), false),
-        (json!("100%"), false),
-        (json!("0%"), true),
-        (json!("101%"), true),
-        (json!("%"), true),
-        (json!(" 25%"), true),
-        (json!("2.5%"), true),
-        (json!("invalid%"), true),
-    ] {
-        let object = pool("web", json!({"maxUnavailable": value}));
-        let paths = broken(&object);
-        assert_eq!(!paths.is_empty(), refused, "{value}: {paths:?}");
-        assert!(paths.iter().all(|path| path == "spec.maxUnavailable"));
     }
 }
 
