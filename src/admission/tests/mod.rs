@@ -57,6 +57,10 @@ fn scale(name: &str, replicas: i64) -> Value {
 }
 
 /// As a merge patch does.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "patches are written in place"
+)]
 fn merge(target: &mut Value, patch: Value) {
     json_patch::merge(target, &patch);
 }

@@ -26,7 +26,7 @@ fn broken(object: &Value) -> Vec<String> {
 }
 
 /// All choices of two and three out of a union's members.
-fn overfull(members: [(&str, Value); 3]) -> Vec<Value> {
+fn overfull(members: &[(&str, Value); 3]) -> Vec<Value> {
     let chosen = |indices: &[usize]| {
         indices
             .iter()
@@ -44,7 +44,7 @@ fn m56_m57_m58_m59_m60_m61_m62_m63_vd_08_unions_have_at_most_one_member() {
     let empty = json!({});
     let members = || ["unmanaged", "proactive", "opportunistic"].map(|name| (name, empty.clone()));
     for union in ["updateStrategy", "scaleInStrategy"] {
-        for strategy in overfull(members()) {
+        for strategy in overfull(&members()) {
             let object = pool("web", json!({union: strategy}));
             assert_eq!(broken(&object), [format!("spec.{union}")], "{strategy}");
         }
