@@ -73,6 +73,10 @@ pub struct Memory {
     /// Since when members have been seen Ready, by UID, of those whose instance doesn't say or names a time
     /// to come.
     pub ready_since: BTreeMap<String, Timestamp>,
+    /// UIDs of members that were chosen to be removed, as long as they are there.
+    pub removed: BTreeSet<String>,
+    /// Ordinals of VMs that somebody else deleted and that are to be replaced.
+    pub vacated: BTreeSet<u32>,
 }
 
 /// The pool itself.
@@ -240,7 +244,11 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
     let departures = scale_out::departures(snapshot, &members);
     let waiting = scale_out::seen_since(snapshot, &members, &departures, now);
     let acts = !pool.deleting && !pool.spec.is_paused() && snapshot.kubevirt_installed;
-    let mut scale_out = ScaleOut::default();
+    let vacated = scale_out::vacated(snapshot, &members);
+    let mut scale_out = ScaleOut {
+        vacated: vacated.clone(),
+        ..ScaleOut::default()
+    };
     let mut scale_in = ScaleIn::default();
     let mut former = Vec::new();
     if acts {
@@ -248,7 +256,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         former = former_members(snapshot);
     }
     if acts && conditions::can_stamp(snapshot) {
-        scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, now);
+        scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, &vacated, now);
     }
 
     let findings = Findings {
@@ -288,6 +296,8 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         memory: Memory {
             reported_taken: reported_taken(snapshot, &scale_out, &members),
             ready_since: observed.ready_since,
+            removed: scale_in::removed(snapshot, &members, &scale_in),
+            vacated: scale_out.vacated,
         },
     }
 }

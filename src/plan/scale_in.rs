@@ -5,6 +5,8 @@
 //! A strategy that this version can't carry out removes nobody: admission refuses it, but a stored pool may
 //! have it, and deleting a VM whose disks its user asked to keep can't be taken back.
 
+use std::collections::BTreeSet;
+
 use super::membership::Membership;
 use super::selection::{self, Seed};
 use super::{Member, Snapshot};
@@ -69,6 +71,24 @@ pub(super) fn choose<'a>(snapshot: &Snapshot, members: &Membership<'a>) -> Scale
         },
         Strategy::Proactive(policy) => choose_proactive(snapshot, members, policy, surplus),
     }
+}
+
+/// UIDs of members that go because of us: chosen now, or chosen before and still going. Others that go were
+/// deleted by somebody.
+pub(super) fn removed(
+    snapshot: &Snapshot,
+    members: &Membership<'_>,
+    chosen: &ScaleIn<'_>,
+) -> BTreeSet<String> {
+    let before = &snapshot.memory.removed;
+    members
+        .leaving
+        .iter()
+        .map(|member| &member.vm.uid)
+        .filter(|uid| before.contains(*uid) || snapshot.expected_deletes.contains(uid))
+        .chain(chosen.remove.iter().map(|member| &member.vm.uid))
+        .cloned()
+        .collect()
 }
 
 fn choose_proactive<'a>(

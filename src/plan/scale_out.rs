@@ -1,7 +1,10 @@
-//! Which ordinals are filled when members are missing: the lowest that no member holds. A number that
-//! something else has is skipped; one that is only going away is chosen and waited for, so that a VM deleted
-//! by hand comes back under its number, but not for ever: past its patience the next free number is used
-//! instead, and a stuck finalizer costs no replica.
+//! Which ordinals are filled when members are missing: those whose VM somebody deleted, so that it comes back
+//! under its number, then the lowest that no member holds. A number that something else has is skipped; one
+//! that is only going away is chosen and waited for, but not for ever: past its patience the next free number
+//! is used instead, and a stuck finalizer costs no replica.
+//!
+//! A member that *we* removed leaves no such claim: who scales in and out again gets the numbers that are free
+//! at once.
 //!
 //! The clock of a number starts when it is first *seen* going away, whether or not it is needed by then: who
 //! scales out over a VM that has been stuck for an hour doesn't wait again. It is our own clock, not the
@@ -37,6 +40,8 @@ pub(super) struct ScaleOut {
     pub(super) waited: BTreeMap<u32, (String, Timestamp)>,
     /// Skipped, since something else has it.
     pub(super) taken: BTreeMap<u32, String>,
+    /// Those whose VM somebody else deleted, and which are to be filled first.
+    pub(super) vacated: BTreeSet<u32>,
 }
 
 /// Everything that is going away at some ordinal of the pool's, its own members first: a disk whose VM is
@@ -113,12 +118,15 @@ pub(super) fn choose(
     members: &Membership<'_>,
     departures: &BTreeMap<u32, Departure>,
     since: &BTreeMap<u32, Timestamp>,
+    vacated: &BTreeSet<u32>,
     now: Timestamp,
 ) -> ScaleOut {
     let missing = members.missing(snapshot.pool.spec.replicas());
     let held: BTreeSet<u32> = members.held();
+    let first = snapshot.pool.spec.ordinal_start();
+    let lowest = (first..=MAX_ORDINAL).filter(|ordinal| !vacated.contains(ordinal));
     let mut out = ScaleOut::default();
-    for ordinal in snapshot.pool.spec.ordinal_start()..=MAX_ORDINAL {
+    for ordinal in vacated.iter().copied().chain(lowest) {
         if out.create.len() + out.waited.len() >= missing {
             break;
         }
@@ -137,7 +145,29 @@ pub(super) fn choose(
             out.create.push(ordinal);
         }
     }
+    out.create.sort_unstable();
+    let chosen = out.create.iter().chain(out.waited.keys());
+    out.vacated = chosen.filter(|n| vacated.contains(n)).copied().collect();
     out
+}
+
+/// Ordinals of members that are going away without us, and those of earlier passes that are not filled yet:
+/// when the last trace of a VM is gone, nothing else tells which one it was. Only numbers that the pool may
+/// use: it can have been given another first ordinal.
+pub(super) fn vacated(snapshot: &Snapshot, members: &Membership<'_>) -> BTreeSet<u32> {
+    let ours = |uid: &String| {
+        snapshot.memory.removed.contains(uid) || snapshot.expected_deletes.contains(uid)
+    };
+    let first = snapshot.pool.spec.ordinal_start();
+    let held = members.held();
+    members
+        .leaving
+        .iter()
+        .filter(|member| !ours(&member.vm.uid))
+        .filter_map(|member| member.ordinal)
+        .chain(snapshot.memory.vacated.iter().copied())
+        .filter(|ordinal| (first..=MAX_ORDINAL).contains(ordinal) && !held.contains(ordinal))
+        .collect()
 }
 
 /// `since` and so many seconds, or the end of time: a grace period can be any number.

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use self::cluster::Cluster;
 use self::report::Report;
@@ -67,6 +68,18 @@ impl Size {
     }
 }
 
+/// Runs all of it with hardly anything, and any build of `vmpool`: shows that it works. Answers what
+/// `--json` would write.
+pub async fn rehearse(binary: Binary) -> Result<Value> {
+    let size = Size {
+        rounds: 2,
+        vms: 10,
+        many: 20,
+        rest: Duration::from_secs(1),
+    };
+    Ok(measure(size, binary).await?.json())
+}
+
 /// Runs it and prints a table.
 pub async fn run(args: BenchArgs) -> Result<()> {
     if cfg!(debug_assertions) {
@@ -74,7 +87,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     }
     let size = Size::of(&args);
     let report = tokio::select! {
-        report = measure(size) => report?,
+        report = measure(size, Binary::Build(Profile::Release)) => report?,
         _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
     };
     println!("{}", report.table());
@@ -108,12 +121,12 @@ async fn again_for_release(args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-async fn measure(size: Size) -> Result<Report> {
+async fn measure(size: Size, binary: Binary) -> Result<Report> {
     let mut harness = Harness::start(Options {
         // KubeVirt writes to every VM several times. In the rounds it would take the processor
         // from what is compared, so that nobody plays it on either side; it joins for memory.
         without_standin: true,
-        binary: Binary::Build(Profile::Release),
+        binary,
         ..Options::default()
     })
     .await?;

@@ -57,6 +57,9 @@ use self::subresources::Change;
 /// How often [`Standin::ready`] looks.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How often a start, stop or restart is tried on a VM that others write to.
+const CALL_TRIES: usize = 10;
+
 /// A running stand-in. Dropping it stops it; what it made stays.
 pub struct Standin {
     shared: Arc<Shared>,
@@ -199,14 +202,22 @@ impl Standin {
     ) -> Result<()> {
         let api = &self.shared.api;
         let key = Key::new(namespace, vm);
-        let vm = api.get(Kind::VirtualMachine, &key).await?;
-        let vmi = self.instance(&key, &vm).await?;
-        let (sub, patch) = match decide(&vm, vmi.as_deref())? {
-            Change::Spec(patch) => ("", patch),
-            Change::Status(patch) => ("status", patch),
-        };
-        api.patch(Kind::VirtualMachine, &key, sub, &patch).await?;
-        Ok(())
+        let kind = Kind::VirtualMachine;
+        let mut tried = 0;
+        loop {
+            let vm = api.get(kind, &key).await?;
+            let vmi = self.instance(&key, &vm).await?;
+            let (sub, patch) = match decide(&vm, vmi.as_deref())? {
+                Change::Spec(patch) => ("", patch),
+                Change::Status(patch) => ("status", patch),
+            };
+            tried += 1;
+            match api.patch(kind, &key, sub, &patch).await {
+                // virt-api's patches mind only what they change; ours mind the whole object.
+                Err(error) if code(&error) == 409 && tried < CALL_TRIES => {}
+                other => return other.map(drop).context("failed to change a VM"),
+            }
+        }
     }
 
     async fn instance(&self, key: &Key, vm: &Value) -> Result<Option<Obj>> {

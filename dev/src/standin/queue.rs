@@ -23,6 +23,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Work {
     DataVolume(Key),
+    /// A launcher pod on its way out, whose VMI may be gone already.
+    Pod(Key),
     Vm(Key),
     Vmi(Key),
 }

@@ -172,10 +172,20 @@ impl Shared {
                 self.queue.add(Work::Vmi(waiting));
             }
         }
-        if change.old.is_none() || change.new.is_none() {
-            self.wake_consumed(change);
+        match (&change.old, &change.new) {
+            (Some(old), None) => self.wake_left_behind(old),
+            (None, Some(_)) => self.wake_consumed(change),
+            _ => {}
         }
         self.forget(change);
+    }
+
+    /// A VMI without finalizers may go before its pods do.
+    fn wake_left_behind(&self, vmi: &Value) {
+        let owner = Mention::Owner(object::uid(vmi).to_owned());
+        for pod in self.cache.mentioning(Kind::Pod, &owner) {
+            self.queue.add(Work::Pod(Key::of(&pod)));
+        }
     }
 
     /// A claim that waits for its first consumer may have found it.
@@ -206,6 +216,9 @@ impl Shared {
             self.nodes.learn(owner.uid, node);
         }
         self.forget(change);
+        if change.new.as_deref().is_some_and(object::is_deleting) {
+            self.queue.add(Work::Pod(change.key.clone()));
+        }
         Some(Work::Vmi(key))
     }
 

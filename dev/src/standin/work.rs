@@ -26,6 +26,7 @@ pub(super) async fn run(shared: &Shared) {
 async fn turn(shared: &Shared, work: &Work) -> Result<()> {
     match work {
         Work::DataVolume(key) => work_disk::turn(shared, work, key).await,
+        Work::Pod(key) => work_vmi::bury(shared, work, key).await,
         Work::Vm(key) => work_vm::turn(shared, work, key).await,
         Work::Vmi(key) => work_vmi::turn(shared, work, key).await,
     }

@@ -52,6 +52,27 @@ pub(super) async fn turn(shared: &Shared, work: &Work, key: &Key) -> Result<()> 
     Ok(())
 }
 
+/// Ends a pod that was asked to go and whose VMI is no more, as its kubelet does.
+pub(super) async fn bury(shared: &Shared, work: &Work, key: &Key) -> Result<()> {
+    let Some(pod) = shared.cache.get(Kind::Pod, key) else {
+        return Ok(());
+    };
+    let owned = controller_of(&pod).is_some_and(|owner| {
+        let key = Key::new(&key.namespace, owner.name);
+        let vmi = shared.cache.get(Kind::VirtualMachineInstance, &key);
+        vmi.is_some_and(|vmi| uid(&vmi) == owner.uid)
+    });
+    let lost = pod::node(&pod).is_some_and(|node| shared.nodes.is_lost(node));
+    if !is_deleting(&pod) || owned || lost {
+        return Ok(());
+    }
+    let writer = Writer { shared, work };
+    writer
+        .delete(Kind::Pod, &pod, Some(0))
+        .await
+        .context("failed to end a pod")
+}
+
 impl Facts {
     fn view<'a>(&'a self, shared: &'a Shared, place: &'a (dyn Fn() -> Place + Sync)) -> View<'a> {
         View {

@@ -36,7 +36,7 @@ fn revision() -> Arc<StoredRevision> {
         name: "desktop-bcdfghjklm".to_owned(),
         config: "desktop".to_owned(),
         content_hash: revision_hash(&spec),
-        spec,
+        spec: Arc::new(spec),
     })
 }
 

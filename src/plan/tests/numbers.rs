@@ -290,3 +290,49 @@ fn a_deleted_vm_comes_back_under_its_number() {
         ("it is gone", Film::gone, "create 2", "2/3 True/ScalingOut"),
     ]);
 }
+
+#[test]
+fn a_vm_deleted_by_hand_comes_back_under_its_number_before_lower_gaps_are_filled() {
+    let snapshot = pool("web")
+        .replicas(2)
+        .with(vm("web-3"))
+        .with(vm("web-7").deleting());
+    let first = plan(&snapshot, at(0));
+    assert_eq!(deeds(&first), "-");
+    let mut gone = snapshot.after(&first);
+    gone.members.retain(|member| member.vm.name != "web-7");
+    let second = plan(&gone, at(1));
+    assert_eq!(deeds(&second), "create 7");
+    // Not answered, or refused: it is still owed.
+    assert_eq!(
+        deeds(&plan(&gone.clone().after(&second), at(2))),
+        "create 7"
+    );
+    let back = gone.after(&second).with(vm("web-7"));
+    let third = plan(&back, at(3));
+    assert!(third.memory.vacated.is_empty());
+    assert_eq!(
+        deeds(&plan(&back.after(&third).replicas(3), at(4))),
+        "create 1"
+    );
+}
+
+#[test]
+fn a_number_is_not_owed_when_we_removed_its_vm_or_fewer_are_wanted() {
+    let full = pool("web").replicas(1).with(vm("web-5")).with(vm("web-6"));
+    let scaled_in = plan(&full, at(0));
+    assert_eq!(scaled_in.memory.removed.len(), 1);
+    let mut going = full.after(&scaled_in).replicas(2);
+    for member in &mut going.members {
+        if scaled_in.memory.removed.contains(&member.vm.uid) {
+            member.vm.deleting_since = Some(at(0));
+        }
+    }
+    assert_eq!(deeds(&plan(&going, at(1))), "create 1");
+
+    let by_hand = pool("web")
+        .replicas(1)
+        .with(vm("web-5"))
+        .with(vm("web-6").deleting());
+    assert!(plan(&by_hand, at(0)).memory.vacated.is_empty());
+}
