@@ -177,9 +177,7 @@ async fn decide(
         }
         // By kind and not by path: a Scale is never read as a pool, whichever rule brought it here.
         Hook::ValidatePool | Hook::ValidateScale if validate_scale::is_scale(group, kind) => {
-            let name = request.object_name();
-            let pool = state.objects.pool(&request.namespace, name).await;
-            Ok(validate_scale::review(request, &pool))
+            Ok(validate_scale(state, request).await)
         }
         Hook::DefaultPool | Hook::ValidatePool => Err(wrong_kind(POOL_KIND, GROUP)),
         Hook::Stamp => Err(wrong_kind("VirtualMachine", kubevirt::GROUP)),
@@ -223,6 +221,21 @@ async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
         }
     };
     validate_pool::review(request, &facts)
+}
+
+async fn validate_scale(state: &AdmissionState, request: &Request) -> Verdict {
+    let namespace = &request.namespace;
+    let pool = state.objects.pool(namespace, request.object_name()).await;
+    let config = match &pool {
+        Ok(Some(pool)) if validate_scale::asks_for_a_second(request) => {
+            state
+                .objects
+                .config(namespace, &pool.spec.config.name)
+                .await
+        }
+        _ => Ok(None),
+    };
+    validate_scale::review(request, &pool, &config)
 }
 
 fn wrong_kind(kind: &str, group: &str) -> NoVerdict {

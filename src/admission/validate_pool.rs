@@ -122,6 +122,31 @@ pub(super) fn check_growth(
     Some(Cause::invalid(Path::spec().child("replicas"), message))
 }
 
+/// What speaks against more than one VM of this config in this pool: the same for a pool that is written and
+/// for one that is scaled. What makes the second VM impossible is a cause, the rest a warning.
+pub(super) fn judge_several(
+    pool: &VirtualMachinePool,
+    config: &VirtualMachineConfig,
+    verdict: &mut Verdict,
+) {
+    let name = &pool.spec.config.name;
+    let spec = Value::Object(config.spec.fields.clone());
+    for finding in for_several_vms(&spec, &PoolInputs::of(pool)) {
+        let message = format!(
+            "VirtualMachineConfig {name:?}, {}: {}",
+            Path::below_spec(&finding.path),
+            finding.message
+        );
+        match finding.severity {
+            Severity::Refuse => {
+                let field = Path::spec().child("replicas");
+                verdict.causes.push(Cause::invalid(field, message));
+            }
+            Severity::Warn => verdict.warn(message),
+        }
+    }
+}
+
 impl Facts {
     /// Of a pool that can't be read, there is nothing to ask.
     pub(super) fn none() -> Self {
@@ -307,23 +332,8 @@ impl<'a> Pool<'a> {
                 verdict.causes.push(Cause::invalid(prefix_field(), message));
             }
         }
-        if self.spec().replicas() < 2 {
-            return;
-        }
-        let spec = Value::Object(config.spec.fields.clone());
-        for finding in for_several_vms(&spec, &PoolInputs::of(&self.object)) {
-            let message = format!(
-                "VirtualMachineConfig {name:?}, {}: {}",
-                Path::below_spec(&finding.path),
-                finding.message
-            );
-            match finding.severity {
-                Severity::Refuse => {
-                    let field = Path::spec().child("replicas");
-                    verdict.causes.push(Cause::invalid(field, message));
-                }
-                Severity::Warn => verdict.warn(message),
-            }
+        if self.spec().replicas() >= 2 {
+            judge_several(&self.object, config, verdict);
         }
     }
 

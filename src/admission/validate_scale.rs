@@ -10,9 +10,9 @@ use super::field::{Cause, Path};
 use super::hooks::{HookKind, HookSpec, SPEC_CHANGED, rule};
 use super::objects::Lookup;
 use super::review::Request;
-use super::validate_pool::{check_growth, check_replicas};
+use super::validate_pool::{check_growth, check_replicas, judge_several};
 use super::verdict::Verdict;
-use crate::api::{GROUP, POOL_PLURAL, VERSION, VirtualMachinePool};
+use crate::api::{GROUP, POOL_PLURAL, VERSION, VirtualMachineConfig, VirtualMachinePool};
 
 /// Where it is served.
 pub const PATH: &str = "/admission/validate/virtualmachinepools/scale";
@@ -34,24 +34,31 @@ pub fn is_scale(group: &str, kind: &str) -> bool {
     group == "autoscaling" && kind == "Scale"
 }
 
-/// Judges the Scale in `request`, given the pool that it scales.
-pub fn review(request: &Request, pool: &Lookup<Option<Arc<VirtualMachinePool>>>) -> Verdict {
+/// Whether the pool is to get a second VM, so that its config has to be looked up: a pool that has two got
+/// them under whatever was true then, and a third makes it no worse.
+pub fn asks_for_a_second(request: &Request) -> bool {
+    let wanted = replicas_of(&request.object).unwrap_or_default();
+    let stored = request.stored().and_then(|scale| replicas_of(scale).ok());
+    stored.unwrap_or_default() < 2 && wanted >= 2
+}
+
+/// Judges the Scale in `request`, given the pool that it scales, and that pool's config if
+/// [`asks_for_a_second`] asks for it.
+pub fn review(
+    request: &Request,
+    pool: &Lookup<Option<Arc<VirtualMachinePool>>>,
+    config: &Lookup<Option<Arc<VirtualMachineConfig>>>,
+) -> Verdict {
     if !request.operation.writes() || request.leaves_spec_alone() {
         return Verdict::allowed();
     }
-    let field = Path::spec().child("replicas");
-    let replicas = match request.object.pointer("/spec/replicas") {
-        // Scale's replicas are an int32 that is left out of the JSON when it is 0.
-        None | Some(Value::Null) => 0,
-        Some(value) => match value.as_i64() {
-            Some(replicas) => replicas,
-            None => return Verdict::refused(vec![not_a_number(field, value)]),
-        },
+    let replicas = match replicas_of(&request.object) {
+        Ok(replicas) => replicas,
+        Err(cause) => return Verdict::refused(vec![cause]),
     };
     let stored = request
         .stored()
-        .map(|scale| scale.pointer("/spec/replicas").and_then(Value::as_i64))
-        .map(Option::unwrap_or_default);
+        .map(|scale| replicas_of(scale).unwrap_or_default());
     let pool = match pool {
         Ok(Some(pool)) => pool,
         // The API server has just read it: it is going away.
@@ -69,7 +76,24 @@ pub fn review(request: &Request, pool: &Lookup<Option<Arc<VirtualMachinePool>>>)
         stored,
         replicas,
     ));
-    Verdict::refused(causes)
+    let mut verdict = Verdict::refused(causes);
+    match config {
+        Ok(Some(config)) => judge_several(pool, config, &mut verdict),
+        // Not asked for, or not there: then no VM is made.
+        Ok(None) => {}
+        Err(unavailable) => verdict.warn(format!("not all was checked: {unavailable}")),
+    }
+    verdict
+}
+
+/// Scale's replicas are an int32 that is left out of the JSON when it is 0.
+fn replicas_of(scale: &Value) -> Result<i64, Cause> {
+    match scale.pointer("/spec/replicas") {
+        None | Some(Value::Null) => Ok(0),
+        Some(value) => value
+            .as_i64()
+            .ok_or_else(|| not_a_number(Path::spec().child("replicas"), value)),
+    }
 }
 
 fn not_a_number(field: Path, value: &Value) -> Cause {

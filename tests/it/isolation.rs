@@ -48,7 +48,7 @@ fn cc_09_objects_that_can_not_be_read_stop_no_pool_at_any_time() {
         // 1. Pools come that no Rust type can hold.
         let rules = Rules::relax(&ns.client).await?;
         for (name, bad) in [
-            ("text", pool("text", "cfg").with("/spec/replicas", "many")),
+            ("text", pool("text", "cfg").with("/spec/paused", "perhaps")),
             ("number", pool("number", "cfg").with("/spec/config", 7)),
             ("empty", pool("empty", "cfg").with("/spec", json!({}))),
             (

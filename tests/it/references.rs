@@ -306,6 +306,13 @@ fn m86_m87_m88_name_generation_is_kept_as_written_and_reaches_running_instances(
             let pool = flagged(pool(setting, "cfg").replicas(1), SECRETS, value);
             let pool = flagged(pool, CONFIG_MAPS, value);
             let postfix = if value == Some(true) { "-1" } else { "" };
+            for kind in [
+                format!("secret generic keys{postfix}"),
+                format!("configmap settings{postfix}"),
+            ] {
+                // Both settings without a postfix share theirs.
+                ns.run(&format!("create {kind}"))?;
+            }
             ns.accepts(&pool)?;
 
             // 1. The API keeps what was written and adds the prefix only.

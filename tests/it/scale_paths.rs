@@ -1,7 +1,7 @@
 //! The same bound on every way to a number of replicas. Cases VD-01 and VD-02; the aggregated scale comes with
 //! its own issue.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::Api;
 use serde_json::json;
@@ -11,27 +11,39 @@ use crate::{Kind, Space, with_namespace};
 
 const WEB: &str = "virtualmachinepools.vmpool.dev web";
 
-/// `kubectl edit` with an editor that sets the number of replicas.
-fn edit(ns: &Space<'_>, replicas: u32) -> Result<std::process::Output> {
+/// `kubectl edit` with an editor that sets the number of replicas; the error is what a user would be shown.
+fn edit(ns: &Space<'_>, replicas: u32) -> Result<Result<(), String>> {
+    // kubectl opens the editor again with the reasons on top, until nothing is changed any more, and leaves
+    // what was tried in a file.
+    let folder = tempfile::tempdir()?;
+    let editor = format!("sed -i -E 's/^  replicas: [0-9]+$/  replicas: {replicas}/'");
     let mut command = ns.harness.kubectl().command();
-    // kubectl opens the editor again with the reason on top until nothing is changed any more: what the
-    // editor sees then goes to a file of its own.
-    let script = format!("sed -i -E 's/^  replicas: [0-9]+$/  replicas: {replicas}/'");
-    let args = [
-        "-n",
-        &ns.name,
-        "edit",
-        "virtualmachinepools.vmpool.dev",
-        "web",
-    ];
-    command.args(args).env("KUBE_EDITOR", script);
-    tokio::task::block_in_place(|| command.output()).context("failed to run kubectl edit")
+    command
+        .args([
+            "-n",
+            &ns.name,
+            "edit",
+            "virtualmachinepools.vmpool.dev",
+            "web",
+        ])
+        .env("KUBE_EDITOR", editor)
+        .env("TMPDIR", folder.path());
+    let output = tokio::task::block_in_place(|| command.output());
+    let output = output.context("failed to run kubectl edit")?;
+    if output.status.success() {
+        return Ok(Ok(()));
+    }
+    let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
+    for file in std::fs::read_dir(folder.path())? {
+        said += &std::fs::read_to_string(file?.path())?;
+    }
+    Ok(Err(said))
 }
 
 /// Refused by apply, edit, and the scale subresource, each time at `spec.replicas` and for the same reason.
 async fn refused_everywhere(ns: &Space<'_>, pool: Builder, replicas: u32, why: &str) -> Result<()> {
     let before = ns.get(Kind::Pool, "web").await?["spec"]["replicas"].clone();
-    let edited = edit(ns, replicas)?;
+    let edited = edit(ns, replicas)?.err().context("edit was admitted")?;
     let patch = format!(r#"{{"spec":{{"replicas":{replicas}}}}}"#);
     let said = [
         ("apply", ns.rejects(pool.replicas(replicas))?),
@@ -49,9 +61,8 @@ async fn refused_everywhere(ns: &Space<'_>, pool: Builder, replicas: u32, why: &
                 "patch {WEB} --subresource=scale --type=merge -p {patch}"
             ))?,
         ),
-        ("edit", String::from_utf8_lossy(&edited.stderr).into_owned()),
+        ("edit", edited),
     ];
-    ensure!(!edited.status.success(), "edit was admitted");
     for (path, said) in said {
         ensure!(said.contains("spec.replicas"), "{path}: {said}");
         ensure!(
@@ -71,12 +82,9 @@ fn vd_01_the_bound_of_replicas_holds_for_apply_edit_patch_and_scale() {
         ns.settled("web", &["web-1"]).await?;
         refused_everywhere(ns, pool("web", "cfg"), 100_001, "100000").await?;
         // An edit that is fine goes through, so that the refusals above are no failures of the editor.
-        let edited = edit(ns, 2)?;
-        ensure!(
-            edited.status.success(),
-            "{}",
-            String::from_utf8_lossy(&edited.stderr)
-        );
+        if let Err(said) = edit(ns, 2)? {
+            bail!("{said}");
+        }
         ns.settled("web", &["web-1", "web-2"]).await?;
         Ok(())
     });

@@ -7,7 +7,7 @@ use dev::harness::{Harness, eventually};
 use dev::kubectl::Output;
 use kube::Client;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch,
     PatchParams, PostParams,
 };
 use serde_json::Value;
@@ -19,7 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Config,
-    ConfigMap,
     DataVolume,
     Event,
     Instance,
@@ -28,7 +27,6 @@ pub(crate) enum Kind {
     Claim,
     Quota,
     Revision,
-    Secret,
     Vm,
 }
 
@@ -43,7 +41,6 @@ impl Kind {
                 "VirtualMachineConfig",
                 "virtualmachineconfigs",
             ),
-            Self::ConfigMap => ("", "v1", "ConfigMap", "configmaps"),
             Self::DataVolume => ("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
             Self::Event => ("events.k8s.io", "v1", "Event", "events"),
             Self::Instance => (
@@ -61,16 +58,7 @@ impl Kind {
             ),
             Self::Quota => ("", "v1", "ResourceQuota", "resourcequotas"),
             Self::Revision => ("apps", "v1", "ControllerRevision", "controllerrevisions"),
-            Self::Secret => ("", "v1", "Secret", "secrets"),
             Self::Vm => ("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
-        }
-    }
-
-    /// For kubectl: with the group, so that nothing depends on which kind a bare name means.
-    pub(crate) fn full(self) -> String {
-        match self.names() {
-            ("", _, _, plural) => plural.to_owned(),
-            (group, _, _, plural) => format!("{plural}.{group}"),
         }
     }
 
@@ -217,16 +205,6 @@ impl<'h> Space<'h> {
             .patch(name, &PatchParams::default(), &patch)
             .await;
         json(patched.with_context(|| format!("failed to patch {kind:?} {name}"))?)
-    }
-
-    /// Deletes an object, in the background.
-    pub(crate) async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
-        let deleted = self
-            .api(kind)
-            .delete(name, &DeleteParams::background())
-            .await;
-        deleted.with_context(|| format!("failed to delete {kind:?} {name}"))?;
-        Ok(())
     }
 
     // Pools

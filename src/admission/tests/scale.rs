@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::super::objects::{Lookup, Unavailable};
-use super::super::validate_scale::review;
+use super::super::validate_scale::{asks_for_a_second, review};
 use super::super::{validate_pool, verdict::Verdict};
-use super::{fields, pool, request, scale};
+use super::{config, fields, pool, request, scale};
 use crate::api::VirtualMachinePool;
 
 type Known = Lookup<Option<Arc<VirtualMachinePool>>>;
@@ -18,7 +18,11 @@ fn known(pool: Value) -> Known {
 }
 
 fn scaled(pool: &Known, from: i64, to: i64) -> Verdict {
-    review(&request(&scale("web", to), &scale("web", from)), pool)
+    review(
+        &request(&scale("web", to), &scale("web", from)),
+        pool,
+        &Ok(None),
+    )
 }
 
 #[test]
@@ -49,7 +53,10 @@ fn vd_01_the_bounds_are_those_of_an_edit() {
 fn nr_07_a_pool_whose_names_do_not_fit_is_not_scaled_out() {
     let name = "p".repeat(61);
     let stored = known(pool(&name, json!({"replicas": 3})));
-    let scaled = |from, to| review(&request(&scale(&name, to), &scale(&name, from)), &stored);
+    let scaled = |from, to| {
+        let request = request(&scale(&name, to), &scale(&name, from));
+        review(&request, &stored, &Ok(None))
+    };
     let out = scaled(3, 11);
     assert_eq!(fields(&out), ["spec.replicas"]);
     assert!(
@@ -67,11 +74,12 @@ fn vd_02_a_scale_without_replicas_is_one_to_zero() {
     let verdict = review(
         &request(&object, &scale("web", 3)),
         &known(pool("web", json!({}))),
+        &Ok(None),
     );
     assert_eq!(verdict, Verdict::allowed());
     for odd in [json!("3"), json!(2.5), json!({}), json!(true)] {
         object["spec"] = json!({"replicas": odd});
-        let verdict = review(&request(&object, &scale("web", 3)), &Ok(None));
+        let verdict = review(&request(&object, &scale("web", 3)), &Ok(None), &Ok(None));
         assert_eq!(fields(&verdict), ["spec.replicas"]);
     }
 }
@@ -87,4 +95,48 @@ fn a_pool_that_is_not_known_does_not_stop_an_autoscaler() {
     assert_eq!(verdict.warnings.len(), 1);
     assert!(!scaled(&down, 3, -4).causes.is_empty());
     assert_eq!(scaled(&Ok(None), 3, 4), Verdict::allowed());
+}
+
+#[test]
+fn vd_01_a_second_vm_of_a_config_that_bears_one_is_refused_as_by_an_edit() {
+    let bears_one = config(
+        "desktop",
+        json!({"dataVolumeTemplates": [{
+            "metadata": {"name": "root"},
+            "spec": {"storage": {"volumeName": "pv-7"}, "source": {"blank": {}}},
+        }]}),
+    );
+    let config = Ok(Some(Arc::new(serde_json::from_value(bears_one).unwrap())));
+    let web = known(pool("web", json!({"replicas": 1})));
+    let request = request(&scale("web", 2), &scale("web", 1));
+    let verdict = review(&request, &web, &config);
+    assert_eq!(fields(&verdict), ["spec.replicas"]);
+    assert!(verdict.causes[0].message.contains("pv-7"), "{verdict:?}");
+    let edited = validate_pool::review(
+        &super::request(
+            &pool("web", json!({"replicas": 2})),
+            &pool("web", json!({"replicas": 1})),
+        ),
+        &validate_pool::Facts {
+            config,
+            ..validate_pool::Facts::none()
+        },
+    );
+    assert_eq!(edited.causes, verdict.causes);
+}
+
+#[test]
+fn the_config_matters_only_to_the_second_vm() {
+    for (from, to, asks) in [
+        (0, 1, false),
+        (0, 2, true),
+        (1, 2, true),
+        (1, 5, true),
+        (2, 3, false),
+        (5, 2, false),
+        (3, 0, false),
+    ] {
+        let request = request(&scale("web", to), &scale("web", from));
+        assert_eq!(asks_for_a_second(&request), asks, "{from} to {to}");
+    }
 }
