@@ -2,7 +2,7 @@
 //! on until the program is told to stop, and one that ends before ends the program, so that it is never
 //! "Ready but deaf".
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,8 +112,15 @@ async fn client_config(args: &RunArgs) -> Result<Config> {
     Ok(config)
 }
 
+/// Listens on `address`. The default `[::]` takes IPv4 too; where the kernel has no IPv6 at all, that alone.
 fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
-    let listener = TcpListener::bind(address)
+    let listener = TcpListener::bind(address).or_else(|error| {
+        if address.ip() == Ipv6Addr::UNSPECIFIED {
+            return TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).map_err(|_| error);
+        }
+        Err(error)
+    });
+    let listener = listener
         .with_context(|| format!("failed to listen on {address}: choose another with {flag}"))?;
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -81,9 +81,9 @@ fn is_absent(value: Option<&Value>) -> bool {
     value.is_none_or(Value::is_null)
 }
 
-fn add(patch: &mut Patch, path: &[&str], value: Value) {
+fn add(patch: &mut Patch, tokens: &[&str], value: Value) {
     patch.0.push(PatchOperation::Add(AddOperation {
-        path: PointerBuf::from_tokens(path.iter().copied()),
+        path: PointerBuf::from_tokens(tokens.iter().copied()),
         value,
     }));
 }

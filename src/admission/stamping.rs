@@ -27,15 +27,18 @@ pub const PATH: &str = "/admission/stamp";
 
 /// Condition that a VM carries a mark of membership: a label of ours on it or on its template, the name of
 /// a pool that it is said to be of, or a pool as its controller. KubeVirt's own pool has the same kind in
-/// another group.
+/// another group. A spec of another shape than KubeVirt's is KubeVirt's to refuse: an expression that fails
+/// would refuse it here, in words that nobody understands.
 const LOOKS_LIKE_A_MEMBER: (&str, &str) = (
     "looks-like-a-member",
     "(has(object.metadata.labels) && object.metadata.labels.exists(k, k.startsWith('vmpool.dev/'))) || \
      (has(object.metadata.annotations) && 'vmpool.dev/member-of' in object.metadata.annotations) || \
      (has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, \
      o.apiVersion.startsWith('vmpool.dev/') && o.kind == 'VirtualMachinePool' && has(o.controller) && o.controller)) || \
-     (has(object.spec) && has(object.spec.template) && has(object.spec.template.metadata) && \
-     has(object.spec.template.metadata.labels) && \
+     (has(object.spec) && type(object.spec) == map && has(object.spec.template) && \
+     type(object.spec.template) == map && has(object.spec.template.metadata) && \
+     type(object.spec.template.metadata) == map && has(object.spec.template.metadata.labels) && \
+     type(object.spec.template.metadata.labels) == map && \
      object.spec.template.metadata.labels.exists(k, k.startsWith('vmpool.dev/')))",
 );
 

@@ -75,13 +75,10 @@ fn judge(request: &Request, object: &Value, users: &[&VirtualMachinePool]) -> Ve
             .causes
             .push(Cause::invalid(field, refusal.to_string()));
     }
-    let spec = match object.get("spec") {
-        Some(Value::Object(spec)) => spec,
-        _ => {
-            let message = "has to be a VirtualMachineSpec";
-            verdict.causes.push(Cause::required(Path::spec(), message));
-            return verdict;
-        }
+    let Some(Value::Object(spec)) = object.get("spec") else {
+        let message = "has to be a VirtualMachineSpec";
+        verdict.causes.push(Cause::required(Path::spec(), message));
+        return verdict;
     };
     verdict.causes.extend(spec_shape::check(spec));
     let whole = &object["spec"];

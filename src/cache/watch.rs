@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource};
+use kube::core::Status;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
@@ -159,7 +160,7 @@ async fn is_served(client: &Client, resource: &ApiResource) -> kube::Result<bool
     };
     match found {
         Ok(list) => Ok(list.resources.iter().any(|one| one.name == resource.plural)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        Err(kube::Error::Api(status)) if is_404(&status) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -169,13 +170,18 @@ fn is_unknown_kind(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status.is_not_found(),
-        watcher::Error::WatchError(status) => status.is_not_found(),
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => is_404(status),
+        watcher::Error::WatchError(status) => is_404(status),
         watcher::Error::InitialListFailed(_)
         | watcher::Error::NoResourceVersion
         | watcher::Error::WatchFailed(_)
         | watcher::Error::WatchStartFailed(_) => false,
     }
+}
+
+/// Of a group that it doesn't know the API server says so in plain text, without a reason.
+fn is_404(status: &Status) -> bool {
+    status.code == 404
 }
 
 fn key_of(meta: &ObjectMeta) -> Option<Key> {

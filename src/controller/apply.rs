@@ -27,7 +27,7 @@ use crate::stamp;
 
 /// No new call of a kind after so long: what the pool should be may have changed since the plan, and its
 /// status is due.
-const BUDGET: Duration = Duration::from_secs(2);
+const BUDGET: Duration = Duration::from_secs(5);
 
 /// A window that has not been used for so long starts small again.
 const WINDOW_FORGOTTEN: Duration = Duration::from_secs(10);

@@ -254,8 +254,8 @@ fn members(
         .collect()
 }
 
-/// The numbers that are not free, from the first one on until there are as many free ones as could be needed.
-/// None where no member is missing: a pool at rest looks at no disk.
+/// The numbers that are not free, from the first one on until there are as many free ones as could be needed,
+/// and of those that the plan wants back. What isn't looked at here the plan takes for free. None where no member is missing: a pool at rest looks at no disk.
 fn occupied(
     caches: &Caches,
     entry: &PoolEntry,
@@ -290,19 +290,27 @@ fn occupied(
             .and_then(Value::as_i64),
     };
     let mut occupied = BTreeMap::new();
+    let mut look = |ordinal: u32| {
+        let name = stamp::vm_name(&inputs.vm_prefix, ordinal);
+        let found = numbers.occupied(&name);
+        let is_free = found.is_none();
+        occupied.extend(found.map(|found| (ordinal, found)));
+        is_free
+    };
+    let is_held = |ordinal: u32| held.binary_search(&ordinal).is_ok();
+    // The plan goes back to these first, however high they are: a VM that was deleted by hand may be gone
+    // before its disks are.
+    if missing > 0 {
+        for &ordinal in remembered.plan.vacated.iter().filter(|&&n| !is_held(n)) {
+            look(ordinal);
+        }
+    }
     for ordinal in pool.spec.ordinal_start()..=stamp::names::MAX_ORDINAL {
         if missing == 0 {
             break;
         }
-        if held.binary_search(&ordinal).is_ok() {
-            continue;
-        }
-        let name = stamp::vm_name(&inputs.vm_prefix, ordinal);
-        match numbers.occupied(&name) {
-            Some(found) => {
-                occupied.insert(ordinal, found);
-            }
-            None => missing -= 1,
+        if !is_held(ordinal) && look(ordinal) {
+            missing -= 1;
         }
     }
     occupied

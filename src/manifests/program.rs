@@ -164,7 +164,7 @@ fn container() -> Container {
             port("admission", ADMISSION_PORT),
             port("health", HEALTH_PORT),
         ]),
-        // A long first list of VMs is no reason to be restarted: ten times the period, then /livez.
+        // A minute to start on a busy node; from then on /livez within a minute too.
         startup_probe: Some(Probe {
             failure_threshold: Some(30),
             period_seconds: Some(2),
@@ -213,7 +213,8 @@ fn probe(path: &str) -> Probe {
     }
 }
 
-/// Memory for caches of about 20 000 VMs. No CPU limit: throttled webhooks hold up everybody's requests.
+/// A bound for a leak, far above what `cargo dev bench` measures. No CPU limit: throttled webhooks hold up
+/// everybody's requests.
 fn resources() -> ResourceRequirements {
     let quantities = |pairs: &[(&str, &str)]| {
         pairs

@@ -218,8 +218,8 @@ mod tests {
         let health = Health::new();
         let start = Instant::now();
         let server = health.task("server", None);
-        let controller = health.task("controller", Some(Duration::from_secs(60)));
-        let later = start + Duration::from_secs(3600);
+        let controller = health.task("controller", Some(Duration::from_mins(1)));
+        let later = start + Duration::from_hours(1);
         assert!(health.not_alive(start).is_empty());
         assert_eq!(health.not_alive(later)[0].0, "controller");
         controller.sign_of_life();

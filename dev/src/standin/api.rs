@@ -5,10 +5,12 @@
 
 use http::{Method, Request, header};
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::kinds::Kind;
 use super::object::{Key, resource_version};
+
+const JSON: &str = "application/json";
 
 /// How a patch body is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +47,11 @@ impl Patch {
 
     /// Sets a field whose parent exists.
     pub(super) fn set(mut self, path: &str, value: Value) -> Self {
-        self.0
-            .push(json!({"op": "add", "path": path, "value": value}));
+        let mut operation = Map::new();
+        operation.insert("op".into(), json!("add"));
+        operation.insert("path".into(), json!(path));
+        operation.insert("value".into(), value);
+        self.0.push(Value::Object(operation));
         self
     }
 
@@ -59,15 +64,11 @@ impl Patch {
         self.0.len() == 1
     }
 
-    fn body(&self) -> Value {
-        Value::Array(self.0.clone())
-    }
-
     /// What the object becomes, for tests that play without a server.
     #[cfg(test)]
     pub(super) fn applied_to(&self, object: &Value) -> Value {
-        let patch: json_patch::Patch =
-            serde_json::from_value(self.body()).expect("a list of operations is a patch");
+        let patch: json_patch::Patch = serde_json::from_value(Value::Array(self.0.clone()))
+            .expect("a list of operations is a patch");
         let mut patched = object.clone();
         json_patch::patch(&mut patched, &patch).expect("it was made from this object");
         patched
@@ -113,20 +114,21 @@ impl Api {
     }
 
     pub(super) async fn create(&self, kind: Kind, namespace: &str, object: &Value) -> Answer {
-        let body = Some(("application/json", object));
+        let body = Some((JSON, object.to_string()));
         self.send(Method::POST, &kind.collection(namespace), body)
             .await
     }
 
     /// Posts to a subresource, such as a pod's `binding`.
     pub(super) async fn post(&self, kind: Kind, key: &Key, sub: &str, object: &Value) -> Answer {
-        let body = Some(("application/json", object));
+        let body = Some((JSON, object.to_string()));
         self.send(Method::POST, &path(kind, key, sub), body).await
     }
 
     pub(super) async fn patch(&self, kind: Kind, key: &Key, sub: &str, patch: &Patch) -> Answer {
-        self.patch_as(kind, key, sub, PatchType::Json, &patch.body())
-            .await
+        let operations = format!("[{}]", join(&patch.0));
+        let body = Some((PatchType::Json.content_type(), operations));
+        self.send(Method::PATCH, &path(kind, key, sub), body).await
     }
 
     pub(super) async fn patch_as(
@@ -137,7 +139,7 @@ impl Api {
         patch_type: PatchType,
         body: &Value,
     ) -> Answer {
-        let body = Some((patch_type.content_type(), body));
+        let body = Some((patch_type.content_type(), body.to_string()));
         self.send(Method::PATCH, &path(kind, key, sub), body).await
     }
 
@@ -157,22 +159,27 @@ impl Api {
         if let Some(seconds) = grace_seconds {
             options["gracePeriodSeconds"] = json!(seconds);
         }
-        let body = Some(("application/json", &options));
+        let body = Some((JSON, options.to_string()));
         self.send(Method::DELETE, &path(kind, key, ""), body).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Answer {
+    async fn send(&self, method: Method, path: &str, body: Option<(&str, String)>) -> Answer {
         let mut request = Request::builder().method(method).uri(path);
         let bytes = match body {
             Some((content_type, body)) => {
                 request = request.header(header::CONTENT_TYPE, content_type);
-                body.to_string().into_bytes()
+                body.into_bytes()
             }
             None => Vec::new(),
         };
         let request = request.body(bytes).map_err(kube::Error::HttpError)?;
         self.client.request::<Value>(request).await
     }
+}
+
+fn join(operations: &[Value]) -> String {
+    let texts: Vec<String> = operations.iter().map(Value::to_string).collect();
+    texts.join(",")
 }
 
 fn path(kind: Kind, key: &Key, sub: &str) -> String {

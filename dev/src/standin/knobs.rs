@@ -198,7 +198,7 @@ fn duration(text: &str) -> Option<Duration> {
     match &text[digits.len()..] {
         "ms" => Some(Duration::from_millis(number)),
         "s" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_secs(number * 60)),
+        "m" => Some(Duration::from_mins(number)),
         _ => None,
     }
 }
@@ -213,7 +213,7 @@ mod tests {
     fn durations() {
         assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(duration("2s"), Some(Duration::from_secs(2)));
-        assert_eq!(duration("1m"), Some(Duration::from_secs(60)));
+        assert_eq!(duration("1m"), Some(Duration::from_mins(1)));
         assert_eq!(duration("never"), Some(Duration::MAX));
         assert_eq!(duration("2"), None);
         assert_eq!(duration("s"), None);

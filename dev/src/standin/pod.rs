@@ -213,7 +213,7 @@ pub(super) fn pending(reason: &str, message: &str, now: Timestamp) -> Value {
             pod_condition("Ready", "False", NOT_READY, now),
             pod_condition("ContainersReady", "False", NOT_READY, now),
         ],
-        "containerStatuses": [container_status(false, json!({"waiting": waiting}))],
+        "containerStatuses": [container_status(false, &json!({"waiting": waiting}))],
     })
 }
 
@@ -235,7 +235,7 @@ pub(super) fn running(pod: &Value, ready: bool, now: Timestamp) -> Value {
         "startTime": time(now),
         "conditions": conditions,
         "containerStatuses": [
-            container_status(ready, json!({"running": {"startedAt": time(now)}}))
+            container_status(ready, &json!({"running": {"startedAt": time(now)}}))
         ],
     })
 }
@@ -249,7 +249,7 @@ pub(super) fn readiness(pod: &Value, ready: bool, now: Timestamp) -> Value {
     let mut container = items(&pod["status"]["containerStatuses"])
         .first()
         .cloned()
-        .unwrap_or_else(|| container_status(ready, json!({})));
+        .unwrap_or_else(|| container_status(ready, &json!({})));
     container["ready"] = json!(ready);
     json!({"conditions": conditions, "containerStatuses": [container]})
 }
@@ -265,7 +265,7 @@ pub(super) fn over(failed: bool, now: Timestamp) -> Value {
     json!({
         "phase": if failed { "Failed" } else { "Succeeded" },
         "conditions": ready_conditions(false, now),
-        "containerStatuses": [container_status(false, state)],
+        "containerStatuses": [container_status(false, &state)],
     })
 }
 
@@ -299,7 +299,7 @@ fn pod_condition(kind: &str, status: &str, reason: Option<&str>, now: Timestamp)
     condition
 }
 
-fn container_status(ready: bool, state: Value) -> Value {
+fn container_status(ready: bool, state: &Value) -> Value {
     let started = state["running"].is_object();
     json!({
         "name": "compute",

@@ -28,8 +28,8 @@ pub(super) fn status(view: &View<'_>, error: Option<&SyncError>) -> Value {
     let ready = view
         .vmi
         .is_some_and(|vmi| has_condition(vmi, READY, "True"));
-    set_or_remove(&mut status, "created", created.then(|| json!(true)));
-    set_or_remove(&mut status, "ready", ready.then(|| json!(true)));
+    set_or_remove(&mut status, "created", created.then_some(Value::Bool(true)));
+    set_or_remove(&mut status, "ready", ready.then_some(Value::Bool(true)));
     if let Some(started) = view
         .vmi
         .and_then(|vmi| annotation(vmi, VM_GENERATION))

@@ -255,9 +255,10 @@ fn running(view: &View<'_>, pod: &Value) -> Next {
             None => view.patch("Succeeded", None),
         };
     }
-    let wait = match pod::has_readiness_probe(view.vmi) {
-        true => left(boot(view), view.ages.phase),
-        false => None,
+    let wait = if pod::has_readiness_probe(view.vmi) {
+        left(boot(view), view.ages.phase)
+    } else {
+        None
     };
     let ready = wait.is_none() && view.knobs.not_ready != Some(true);
     report_ready(view, pod, ready, wait.map_or(Next::Rest, Next::Wait))

@@ -40,6 +40,7 @@ fn vd_04_a_bare_template_is_enough() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn vd_04_malformed_shapes_are_refused_where_they_are() {
     for (spec, path) in [
         (json!({"template": null}), "template"),

@@ -57,6 +57,10 @@ fn scale(name: &str, replicas: i64) -> Value {
 }
 
 /// As a merge patch does.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "patches are written in place"
+)]
 fn merge(target: &mut Value, patch: Value) {
     json_patch::merge(target, &patch);
 }
@@ -71,7 +75,7 @@ fn body(object: &Value, stored: &Value) -> Value {
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "e2e4",
-            "kind": {"group": group, "version": version, "kind": object["kind"]},
+            "kind": {"group": group, "version": version, "kind": object["kind"].as_str().unwrap_or_default()},
             "name": object["metadata"]["name"].as_str().unwrap_or_default(), "namespace": "team",
             "operation": if stored.is_null() {"CREATE"} else {"UPDATE"},
             "userInfo": {"username": "jane", "groups": ["system:authenticated"]},

@@ -12,6 +12,7 @@ use crate::api::VirtualMachinePool;
 
 type Known = Lookup<Option<Arc<VirtualMachinePool>>>;
 
+#[expect(clippy::unnecessary_wraps, reason = "it is what a review takes")]
 fn known(pool: Value) -> Known {
     Ok(Some(Arc::new(serde_json::from_value(pool).unwrap())))
 }

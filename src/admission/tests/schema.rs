@@ -1,4 +1,5 @@
-//! Rows of the matrix that the schema's own rules decide, before any webhook is asked.
+//! Rows of the matrix that the schema's own rules decide, before any webhook is asked. Numbers that may be
+//! percentages are in `tests/it` alone: kube-cel 0.8 can't evaluate their rules.
 
 use kube::core::cel::Validator;
 use serde_json::{Value, json};
@@ -24,30 +25,8 @@ fn broken(object: &Value) -> Vec<String> {
     }
 }
 
-/// Text alone: kube-cel's `type()` tells signed from unsigned numbers, which the API server does not. The
-/// whole table is in `tests/it`.
-#[test]
-fn m54_vd_07_percentages_have_a_pinned_verdict() {
-    for (value, refused) in [
-        (json!("1"), true),
-        (json!("25%"), false),
-        (json!("100%"), false),
-        (json!("0%"), true),
-        (json!("101%"), true),
-        (json!("%"), true),
-        (json!(" 25%"), true),
-        (json!("2.5%"), true),
-        (json!("invalid%"), true),
-    ] {
-        let object = pool("web", json!({"maxUnavailable": value}));
-        let paths = broken(&object);
-        assert_eq!(!paths.is_empty(), refused, "{value}: {paths:?}");
-        assert!(paths.iter().all(|path| path == "spec.maxUnavailable"));
-    }
-}
-
 /// All choices of two and three out of a union's members.
-fn overfull(members: [(&str, Value); 3]) -> Vec<Value> {
+fn overfull(members: &[(&str, Value); 3]) -> Vec<Value> {
     let chosen = |indices: &[usize]| {
         indices
             .iter()
@@ -65,7 +44,7 @@ fn m56_m57_m58_m59_m60_m61_m62_m63_vd_08_unions_have_at_most_one_member() {
     let empty = json!({});
     let members = || ["unmanaged", "proactive", "opportunistic"].map(|name| (name, empty.clone()));
     for union in ["updateStrategy", "scaleInStrategy"] {
-        for strategy in overfull(members()) {
+        for strategy in overfull(&members()) {
             let object = pool("web", json!({union: strategy}));
             assert_eq!(broken(&object), [format!("spec.{union}")], "{strategy}");
         }

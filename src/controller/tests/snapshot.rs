@@ -172,6 +172,46 @@ fn numbers_are_looked_at_until_enough_are_free_and_not_at_all_at_rest() {
 }
 
 #[test]
+fn a_number_that_is_wanted_back_is_looked_at_however_high_it_is() {
+    let filled = caches()
+        .pool(pool("web", "uid-web"))
+        .vm(vm("web-1").owner("web", "uid-web"))
+        .claim(disk("web-7-root"))
+        .config(config("desktop", spec("1Gi")))
+        .revision(revision("desktop", spec("1Gi"), 1))
+        .done();
+    let mut remembered = Remembered::default();
+    remembered.plan.vacated.extend([1, 7]);
+    let occupied = |replicas| {
+        let web = pool("web", "uid-web").replicas(replicas);
+        let snapshot = view_with(&filled, &web, &remembered).snapshot;
+        snapshot.occupied.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(occupied(1), [0; 0]);
+    assert_eq!(occupied(2), [7]);
+}
+
+#[test]
+fn a_member_whose_delete_was_answered_leaves_a_number_to_be_looked_for() {
+    let web = pool("web", "uid-web").replicas(2);
+    let filled = caches()
+        .pool(web.clone())
+        .vm(vm("web-1").owner("web", "uid-web"))
+        .vm(vm("web-2"))
+        .vm(vm("web-3").owner("web", "uid-web"))
+        .done();
+    let mut remembered = Remembered::default();
+    let occupied = |remembered: &Remembered| {
+        let snapshot = view_with(&filled, &web, remembered).snapshot;
+        snapshot.occupied.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(occupied(&remembered), [0; 0]);
+    let expectations = &mut remembered.expectations;
+    expectations.expect_delete("uid-web-3", "web-3", time(0));
+    assert_eq!(occupied(&remembered)[0], 2);
+}
+
+#[test]
 fn what_was_read_live_counts_until_the_cache_moves() {
     let web = pool("web", "uid-web").replicas(2);
     let filled = caches()
