@@ -108,15 +108,6 @@ impl<'h> Space<'h> {
         self.blocking(|| self.harness.kubectl().run_with_input(&args, input))
     }
 
-    /// Runs kubectl in another namespace.
-    pub(crate) fn run_in(&self, namespace: &str, args: &str) -> Result<Output> {
-        let args: Vec<&str> = ["-n", namespace]
-            .into_iter()
-            .chain(args.split_whitespace())
-            .collect();
-        self.blocking(|| self.harness.kubectl().run(&args))
-    }
-
     /// Runs kubectl, which must succeed, and answers its standard output.
     pub(crate) fn kubectl(&self, args: &str) -> Result<String> {
         let output = self.run(args)?;
