@@ -242,7 +242,8 @@ impl Vm {
     }
 
     pub(super) fn restart_required(mut self) -> Self {
-        self.object["status"]["conditions"] = json!([{"type": "RestartRequired", "status": "True"}]);
+        self.object["status"]["conditions"] =
+            json!([{"type": "RestartRequired", "status": "True"}]);
         self
     }
 
