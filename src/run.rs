@@ -26,7 +26,7 @@ use crate::{clock, plan};
 /// How long tasks may take to stop: requests under way, and one call of the controller's.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked at whether the certificate is still fresh.
-const CERTIFICATE_CHECK: Duration = Duration::from_secs(3600);
+const CERTIFICATE_CHECK: Duration = Duration::from_hours(1);
 
 /// Runs until a signal, or until a part fails.
 pub async fn run(args: RunArgs) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Log output. Filtered by the environment variable `RUST_LOG`, `info` without it.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::LogFormat;
@@ -9,6 +11,8 @@ pub fn init(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Colours are for people: in a file they hide words from grep.
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Json => subscriber.json().init(),

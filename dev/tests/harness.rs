@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use dev::harness::{Harness, Options, eventually};
 
-const VM: &str = r#"
+const VM: &str = r"
 apiVersion: kubevirt.io/v1
 kind: VirtualMachine
 metadata: {name: lone}
@@ -20,7 +20,7 @@ spec:
     spec:
       domain: {devices: {disks: [{name: data, disk: {bus: virtio}}]}, memory: {guest: 64Mi}}
       volumes: [{name: data, dataVolume: {name: lone-data}}]
-"#;
+";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_that_is_not_ours_runs_and_goes_while_vmpool_is_down() -> Result<()> {

@@ -2,6 +2,10 @@
 //! `VirtualMachineSpec`, carried as opaque JSON so that no field of any KubeVirt version is lost.
 
 #![allow(
+    clippy::duplicated_attributes,
+    reason = "printer columns are repeated attributes with equal parts"
+)]
+#![allow(
     unreachable_pub,
     reason = "kube's KubeSchema derive repeats each struct inside a function"
 )]

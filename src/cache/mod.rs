@@ -197,7 +197,7 @@ impl Caches {
     /// Watches everything. Never returns; a panic in any watch is one of this future, which is to end the
     /// process: with a cache that has stopped, decisions would silently be made from the past.
     pub async fn run(self: Arc<Self>, client: Client) {
-        feeds(&self, &client).await;
+        Box::pin(feeds(&self, &client)).await;
     }
 
     fn announce(&self) {

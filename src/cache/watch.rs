@@ -169,9 +169,9 @@ async fn is_served(client: &Client, resource: &ApiResource) -> kube::Result<bool
 fn is_unknown_kind(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => is_404(status),
-        watcher::Error::WatchError(status) => is_404(status),
+        | watcher::Error::WatchError(status)
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => is_404(status),
         watcher::Error::InitialListFailed(_)
         | watcher::Error::NoResourceVersion
         | watcher::Error::WatchFailed(_)

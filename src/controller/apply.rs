@@ -113,7 +113,7 @@ impl Applied {
         }
         self.moved = true;
         // Ordinals in their order.
-        names.sort_by(|a, b| (a.len(), &*a).cmp(&(b.len(), &*b)));
+        names.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
         let message = match names.len() {
             1 => format!("{verb} VM {}", names[0]),
             count => format!("{verb} {count} VMs: {}", named(names)),

@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use tokio::time::Instant;
 
 use super::Shared;
+use super::calls::CallFailure;
 use super::metrics::{Deed, Task};
 use super::release::release;
 use super::snapshot::is_former;
@@ -99,7 +100,7 @@ impl Actor for FormerTask {
             self.backoff.reset();
             return Next::Idle;
         }
-        let asked = failures.iter().filter_map(|failure| failure.retry_after());
+        let asked = failures.iter().filter_map(CallFailure::retry_after);
         let delay = self.backoff.next(asked.max(), false);
         earliest(Next::Idle, Instant::now() + delay)
     }

@@ -117,7 +117,7 @@ mod tests {
         let mut window = Window::new(10);
         let mut sizes = Vec::new();
         for _ in 0..5 {
-            let under_way = (0..).find(|&n| !window.may_start(n)).unwrap();
+            let under_way = (0..1000).find(|&n| !window.may_start(n)).unwrap();
             sizes.push(under_way);
             (0..under_way).for_each(|_| window.succeeded());
         }

@@ -76,7 +76,7 @@ impl RunStrategy {
             spec.get("running").and_then(Value::as_bool),
         ) {
             (Some("Always"), _) | (None, Some(true)) => Self::Always,
-            (Some("Halted"), _) | (None, _) => Self::Halted,
+            (Some("Halted") | None, _) => Self::Halted,
             (Some("Manual"), _) => Self::Manual,
             (Some("Once"), _) => Self::Once,
             (Some("RerunOnFailure"), _) => Self::RerunOnFailure,

@@ -53,7 +53,7 @@ fn cc_09_objects_that_can_not_be_read_stop_no_pool_at_any_time() {
             ("empty", pool("empty", "cfg").with("/spec", json!({}))),
             (
                 "absurd",
-                pool("absurd", "cfg").with("/spec/replicas", i64::MAX),
+                pool("absurd", "cfg").with("/spec/maxUnavailable", i64::MAX),
             ),
         ] {
             let what = format!("{name} is stored under laxer rules");

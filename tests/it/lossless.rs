@@ -188,7 +188,7 @@ fn vd_04_a_config_with_next_to_nothing_in_it_gets_a_verdict() {
             (config("cfg").with(spec, json!({})), false),
             (
                 config("cfg").with(&format!("{spec}/volumes"), json!([{"name": "x"}])),
-                true,
+                false,
             ),
             (
                 config("cfg").with(&format!("{spec}/volumes"), json!([])),

@@ -8,6 +8,15 @@
 //! `../README.md` maps cases and matrix rows to tests. `VMPOOL_KEEP=1` leaves the clusters running,
 //! with the namespaces, and prints the kubeconfig.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::format_push_string,
+    clippy::too_many_lines,
+    clippy::unreadable_literal,
+    clippy::unused_async,
+    reason = "tests are films: steps in a row, with the numbers that are written to the cluster"
+)]
+
 mod lax;
 mod objects;
 mod shared;

@@ -139,6 +139,6 @@ impl std::fmt::Display for Builder {
 
 /// Several objects in one manifest.
 pub(crate) fn all(objects: &[Builder]) -> String {
-    let documents = objects.iter().map(|object| object.to_string());
+    let documents = objects.iter().map(ToString::to_string);
     documents.collect::<Vec<_>>().join("\n---\n")
 }

@@ -7,8 +7,7 @@ use dev::harness::{Harness, eventually};
 use dev::kubectl::Output;
 use kube::Client;
 use kube::api::{
-    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch,
-    PatchParams, PostParams,
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
 use serde_json::Value;
 
@@ -107,15 +106,6 @@ impl<'h> Space<'h> {
             .chain(args.split_whitespace());
         let args: Vec<&str> = args.collect();
         self.blocking(|| self.harness.kubectl().run_with_input(&args, input))
-    }
-
-    /// Runs kubectl in another namespace.
-    pub(crate) fn run_in(&self, namespace: &str, args: &str) -> Result<Output> {
-        let args: Vec<&str> = ["-n", namespace]
-            .into_iter()
-            .chain(args.split_whitespace())
-            .collect();
-        self.blocking(|| self.harness.kubectl().run(&args))
     }
 
     /// Runs kubectl, which must succeed, and answers its standard output.

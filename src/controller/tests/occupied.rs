@@ -20,10 +20,18 @@ fn verdict(filled: Filled) -> Option<Occupied> {
     .occupied("web-1")
 }
 
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "what it is compared with is an Option"
+)]
 fn taken(by: &str) -> Option<Occupied> {
     Some(Occupied::Taken { by: by.to_owned() })
 }
 
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "what it is compared with is an Option"
+)]
 fn going_away(what: &str, patience_seconds: i64) -> Option<Occupied> {
     Some(Occupied::GoingAway {
         what: what.to_owned(),

@@ -152,7 +152,7 @@ pub(super) fn stored(status: &VirtualMachinePoolStatus) -> VirtualMachinePoolSta
 #[derive(Clone, Debug)]
 pub(super) struct Vm {
     name: String,
-    vm: Value,
+    object: Value,
     vmi: Option<Value>,
 }
 
@@ -162,7 +162,7 @@ pub(super) fn vm(name: &str) -> Vm {
     let hash = mark(NEW).hash;
     Vm {
         name: name.to_owned(),
-        vm: json!({
+        object: json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "metadata": {
                 "name": name, "namespace": "tests", "uid": uid, "resourceVersion": "7",
@@ -228,7 +228,7 @@ impl Vm {
     }
 
     pub(super) fn run_strategy(mut self, strategy: &str) -> Self {
-        self.vm["spec"]["runStrategy"] = json!(strategy);
+        self.object["spec"]["runStrategy"] = json!(strategy);
         self
     }
 
@@ -237,18 +237,19 @@ impl Vm {
     }
 
     pub(super) fn start_requested(mut self) -> Self {
-        self.vm["status"]["stateChangeRequests"] = json!([{"action": "Start"}]);
+        self.object["status"]["stateChangeRequests"] = json!([{"action": "Start"}]);
         self
     }
 
     pub(super) fn restart_required(mut self) -> Self {
-        self.vm["status"]["conditions"] = json!([{"type": "RestartRequired", "status": "True"}]);
+        self.object["status"]["conditions"] =
+            json!([{"type": "RestartRequired", "status": "True"}]);
         self
     }
 
     /// The VM object is at another revision.
     pub(super) fn stamped(mut self, content: &str) -> Self {
-        self.vm["metadata"]["annotations"]["vmpool.dev/stamp"] =
+        self.object["metadata"]["annotations"]["vmpool.dev/stamp"] =
             json!(mark(content).to_annotation());
         self
     }
@@ -262,45 +263,45 @@ impl Vm {
     }
 
     pub(super) fn created(mut self, time: &str) -> Self {
-        self.vm["metadata"]["creationTimestamp"] = json!(time);
+        self.object["metadata"]["creationTimestamp"] = json!(time);
         self
     }
 
     pub(super) fn deleting(mut self) -> Self {
-        self.vm["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:00Z");
+        self.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:00Z");
         self
     }
 
     pub(super) fn grace(mut self, seconds: i64) -> Self {
-        self.vm["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(seconds);
+        self.object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(seconds);
         self
     }
 
     pub(super) fn protected(mut self, verbs: &str) -> Self {
-        self.vm["metadata"]["annotations"]["vmpool.dev/protected"] = json!(verbs);
+        self.object["metadata"]["annotations"]["vmpool.dev/protected"] = json!(verbs);
         self
     }
 
     pub(super) fn uid(mut self, uid: &str) -> Self {
-        self.vm["metadata"]["uid"] = json!(uid);
+        self.object["metadata"]["uid"] = json!(uid);
         self
     }
 
     /// Somebody took the owner off, or there never was one.
     pub(super) fn ownerless(mut self) -> Self {
-        self.vm["metadata"]["ownerReferences"] = json!([]);
+        self.object["metadata"]["ownerReferences"] = json!([]);
         self
     }
 
     /// Owned by something else.
     pub(super) fn owned_by(mut self, api_version: &str, uid: &str) -> Self {
-        self.vm["metadata"]["ownerReferences"][0]["apiVersion"] = json!(api_version);
-        self.vm["metadata"]["ownerReferences"][0]["uid"] = json!(uid);
+        self.object["metadata"]["ownerReferences"][0]["apiVersion"] = json!(api_version);
+        self.object["metadata"]["ownerReferences"][0]["uid"] = json!(uid);
         self
     }
 
     pub(super) fn view(&self) -> VmView {
-        VmView::read(&object(&self.vm)).unwrap()
+        VmView::read(&object(&self.object)).unwrap()
     }
 
     pub(super) fn member(&self, prefix: &str) -> Member {

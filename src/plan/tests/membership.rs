@@ -53,7 +53,8 @@ fn m90_two_of_five_terminating_and_four_wanted() {
 
 #[test]
 fn si_03_a_terminating_member_and_fewer_replicas_in_every_mode() {
-    let modes: [(&str, fn(Snapshot) -> Snapshot); 3] = [
+    type Change = fn(Snapshot) -> Snapshot;
+    let modes: [(&str, Change); 3] = [
         ("proactive", |s| s),
         ("unmanaged", Snapshot::unmanaged),
         ("opportunistic", |s| {

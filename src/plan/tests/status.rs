@@ -28,6 +28,7 @@ const UNAVAILABLE: (i32, i32, i32, i32) = (0, 0, 1, 0);
 const HALTED: (i32, i32, i32, i32) = (0, 0, 0, 1);
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn each_member_is_available_unavailable_or_halted() {
     let web = || vm("web-1");
     let stopped = || web().without_instance();
