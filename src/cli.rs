@@ -45,7 +45,8 @@ pub struct RunArgs {
     /// Name of this process in the events that it writes.
     #[arg(long, env = "POD_NAME", default_value = "vmpool")]
     pub pod_name: String,
-    /// Service account that this program runs as: VMs that it creates are stamped, others' are not.
+    /// Service account that this program runs as. VMs that another account creates are no members: with a wrong
+    /// name here, pools get none.
     #[arg(long, default_value = "vmpool")]
     pub service_account: String,
     /// Service that the API server reaches the TLS port by; a name in the serving certificate.

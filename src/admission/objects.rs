@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Map, Value};
@@ -168,7 +168,7 @@ impl LiveObjects {
     }
 
     async fn vm_names(&self, namespace: &str, prefix: &str) -> Result<Vec<VmName>, kube::Error> {
-        let api: Api<PartialObjectMeta<kube::core::DynamicObject>> =
+        let api: Api<PartialObjectMeta<DynamicObject>> =
             Api::namespaced_with(self.client.clone(), namespace, &kubevirt::virtual_machine());
         let mut parameters = ListParams::default().limit(PAGE);
         let mut names = Vec::new();
@@ -230,11 +230,18 @@ impl Objects for LiveObjects {
         namespace: &'a str,
     ) -> BoxFuture<'a, Lookup<Vec<Arc<VirtualMachinePool>>>> {
         Box::pin(async move {
-            let api: Api<VirtualMachinePool> = Api::namespaced(self.client.clone(), namespace);
+            // One by one: a pool that this version can't read must not hide the others.
+            let resource = ApiResource::erase::<VirtualMachinePool>(&());
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), namespace, &resource);
             let everything = ListParams::default();
             let what = || format!("pools of namespace {namespace}");
             let list = within_patience(what, api.list(&everything)).await?;
-            Ok(list.items.into_iter().map(Arc::new).collect())
+            let pools = list.items.into_iter();
+            Ok(pools
+                .filter_map(|pool| pool.try_parse().ok())
+                .map(Arc::new)
+                .collect())
         })
     }
 

@@ -173,9 +173,12 @@ impl<V: View> Store<V> {
     /// Whether the watch has shown something at least as new as `version`: then whatever that version wrote
     /// has been shown too, even if it is gone again. False in doubt.
     pub fn has_reached(&self, version: &str) -> bool {
-        version
-            .parse::<u64>()
-            .is_ok_and(|version| version <= self.read().newest)
+        let state = self.read();
+        // A list in progress has versions that are not shown yet.
+        state.incoming.is_none()
+            && version
+                .parse::<u64>()
+                .is_ok_and(|version| version <= state.newest)
     }
 
     /// Takes in what the watch says. Returns what changed; a list in progress changes nothing before it is

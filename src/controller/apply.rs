@@ -98,7 +98,7 @@ impl Pace {
 pub(super) struct Applied {
     /// Whether something was done or learnt, so that the next pass has something new to go by.
     pub(super) moved: bool,
-    /// The failures, of creates first.
+    /// The failures, in the order of the deeds.
     pub(super) failures: Vec<Failure>,
     /// What kinds of deed were tried.
     pub(super) tried: Vec<&'static str>,

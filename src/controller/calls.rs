@@ -190,10 +190,10 @@ impl Calls {
         &self,
         place: Place<'_>,
         uid: &str,
-        resource_version: &str,
+        resource_version: Option<&str>,
     ) -> Result<(), CallFailure> {
         let params = DeleteParams::background().preconditions(Preconditions {
-            resource_version: Some(resource_version.to_owned()),
+            resource_version: resource_version.map(str::to_owned),
             uid: Some(uid.to_owned()),
         });
         let request = place

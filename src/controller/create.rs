@@ -2,6 +2,8 @@
 //! there, and a name that is in use, are settled by looking at the VM; only the UID in its controller
 //! reference says whose it is.
 
+use kube::core::Status;
+use kube::core::response::reason;
 use serde_json::Value;
 
 use super::Shared;
@@ -12,7 +14,7 @@ use super::snapshot::{Remembered, Source};
 use super::window::Window;
 use crate::cache::Identity;
 use crate::clock;
-use crate::kubevirt::{self, VmView};
+use crate::kubevirt::{self, Owner, VmView};
 use crate::stamp::{self, PoolIdentity, Revision, StampInput};
 
 /// What became of one create.
@@ -20,6 +22,8 @@ use crate::stamp::{self, PoolIdentity, Revision, StampInput};
 enum Outcome {
     /// The VM is there and this pool's.
     Created { uid: String, version: String },
+    /// It was created, and admission took this pool off it: it was deleted again.
+    Disowned,
     /// It was not created.
     Failed(CallFailure),
     /// The name was in use, and is not any more.
@@ -83,6 +87,11 @@ impl Creates<'_> {
                     self.shared.metrics.failed(Deed::Create, failure.category());
                     report.failed.push((name, failure));
                 }
+                Outcome::Disowned => {
+                    let failure = disowned(&name);
+                    self.shared.metrics.failed(Deed::Create, failure.category());
+                    report.failed.push((name, failure));
+                }
                 Outcome::Gone => report.learnt = true,
                 Outcome::InUse(vm) => {
                     report.learnt = true;
@@ -111,8 +120,13 @@ impl Creates<'_> {
         match self.shared.calls.create(&resource, namespace, &vm).await {
             Ok(created) => {
                 self.shared.metrics.did(Deed::Create);
+                let owner = Owner::controller_of(&created.metadata);
+                let uid = created.metadata.uid.unwrap_or_default();
+                if !owner.is_some_and(|owner| owner.is_pool() && owner.uid == self.pool.uid) {
+                    return self.take_back(&self.name(ordinal), &uid).await;
+                }
                 Outcome::Created {
-                    uid: created.metadata.uid.unwrap_or_default(),
+                    uid,
                     version: created.metadata.resource_version.unwrap_or_default(),
                 }
             }
@@ -142,6 +156,21 @@ impl Creates<'_> {
         })
     }
 
+    /// Deletes a VM that this very call made and that is not this pool's. Left there, its number would be
+    /// taken and the next one tried, without end.
+    async fn take_back(&self, name: &str, uid: &str) -> Outcome {
+        let resource = kubevirt::virtual_machine();
+        let place = Place {
+            resource: &resource,
+            namespace: &self.pool.namespace,
+            name,
+        };
+        match self.shared.calls.delete(place, uid, None).await {
+            Err(failure) if !failure.is_not_found() => Outcome::Failed(failure),
+            Ok(()) | Err(_) => Outcome::Disowned,
+        }
+    }
+
     /// Looks at the VM that is there.
     async fn settle(&self, name: &str, failure: CallFailure) -> Outcome {
         let resource = kubevirt::virtual_machine();
@@ -168,6 +197,20 @@ impl Creates<'_> {
     }
 }
 
+/// What is said of a VM that came back as somebody else's.
+fn disowned(name: &str) -> CallFailure {
+    let message = format!(
+        "admission took this pool's owner reference off {name}, and it was deleted again: is --service-account \
+         the account that vmpool runs as, or does another webhook drop owner references?"
+    );
+    CallFailure::Refuse {
+        status: Status::failure(&message, reason::FORBIDDEN)
+            .with_code(403)
+            .boxed(),
+        retry_after: None,
+    }
+}
+
 /// Whether the failure leaves it open if it was done.
 fn is_open(failure: &CallFailure) -> bool {
     // A time-out of the API server's own comes after the object may have been stored.
@@ -178,6 +221,7 @@ fn is_open(failure: &CallFailure) -> bool {
 fn effect(outcome: &Outcome) -> Effect {
     match outcome {
         Outcome::Created { .. } | Outcome::Gone | Outcome::InUse(_) => Effect::Succeeded,
+        Outcome::Disowned => Effect::Refused,
         Outcome::Failed(failure) => effect_of(failure),
     }
 }

@@ -106,7 +106,7 @@ async fn delete(shared: &Shared, namespace: &str, victim: &Victim) -> Outcome {
     };
     let answer = shared
         .calls
-        .delete(place, &victim.uid, &victim.resource_version)
+        .delete(place, &victim.uid, Some(&victim.resource_version))
         .await;
     let failure = match answer {
         Ok(()) => {

@@ -149,8 +149,8 @@ impl PoolTask {
             };
             let live = match shared.calls.get(place).await {
                 Ok(live) => live.as_ref().and_then(VmView::read),
-                // Asked again when it is overdue again.
-                Err(_) => continue,
+                // Asked again when it is overdue again; and who doesn't answer this doesn't answer the next.
+                Err(_) => break,
             };
             tracing::warn!(
                 pool.namespace = namespace,

@@ -205,7 +205,7 @@ pub(super) async fn delete(shared: &Shared, revision: &Identity) -> Result<(), C
     };
     let answer = shared
         .calls
-        .delete(place, &revision.uid, &revision.resource_version)
+        .delete(place, &revision.uid, Some(&revision.resource_version))
         .await;
     match answer {
         Err(failure) if failure.is_not_found() || failure.is_conflict() => Ok(()),

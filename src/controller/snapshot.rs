@@ -62,6 +62,14 @@ impl LiveReads {
         live: Option<VmView>,
         now: Timestamp,
     ) {
+        if live
+            .as_ref()
+            .is_some_and(|vm| caches.vms.has_reached(&vm.resource_version))
+        {
+            // The cache knows as much, or more: the answer may be older than what it has shown since.
+            self.by_name.remove(name);
+            return;
+        }
         let cached = cached_version(caches, namespace, name);
         let read = LiveRead {
             cached,
@@ -136,12 +144,7 @@ pub(super) fn build(
     let inputs = PoolInputs::of(pool);
     let (config, revision) = target(caches, entry);
     let members = members(caches, entry, &inputs, remembered);
-    let former = remembered
-        .live
-        .apply(caches.vms.select(&Index::MemberOf(id.uid.clone())))
-        .into_iter()
-        .filter(|vm| is_former(vm, &id.uid))
-        .collect();
+    let former = former(caches, entry, remembered);
     let expected_creates = remembered.expectations.creates();
     let spec = revision.as_ref().map(|revision| &*revision.spec);
     let occupied = occupied(caches, entry, pool, &inputs, &members, spec, remembered);
@@ -188,6 +191,20 @@ pub(super) fn is_former(vm: &VmView, pool_uid: &str) -> bool {
         == Some(pool_uid)
         && vm.owner.as_ref().is_none_or(|owner| !owner.is_pool())
         && vm.deleting_since.is_none()
+}
+
+/// VMs with the pool's mark that are its members no more.
+fn former(caches: &Caches, entry: &PoolEntry, remembered: &Remembered) -> Vec<VmView> {
+    let id = &entry.id;
+    let mut marked = caches.vms.select(&Index::MemberOf(id.uid.clone()));
+    // Members carry the mark too: only what may be none is copied.
+    marked.retain(|vm| {
+        vm.namespace == id.namespace
+            && (remembered.live.by_name.contains_key(&vm.name) || is_former(vm, &id.uid))
+    });
+    let mut former = remembered.live.apply(marked);
+    former.retain(|vm| is_former(vm, &id.uid));
+    former
 }
 
 /// The state of the pool's config, and the revision that new VMs are stamped from: the one that the pool is

@@ -149,17 +149,14 @@ fn container() -> Container {
         // Whoever installs names their registry with kustomize's `images`.
         image: Some(concat!("vmpool:", env!("CARGO_PKG_VERSION")).to_owned()),
         args: Some(ARGS.map(str::to_owned).into()),
-        env: Some(vec![EnvVar {
-            name: "POD_NAMESPACE".to_owned(),
-            value_from: Some(EnvVarSource {
-                field_ref: Some(ObjectFieldSelector {
-                    field_path: "metadata.namespace".to_owned(),
-                    ..ObjectFieldSelector::default()
-                }),
-                ..EnvVarSource::default()
-            }),
-            ..EnvVar::default()
-        }]),
+        env: Some(
+            [
+                ("POD_NAME", "metadata.name"),
+                ("POD_NAMESPACE", "metadata.namespace"),
+            ]
+            .map(|(name, path)| from_pod(name, path))
+            .into(),
+        ),
         ports: Some(vec![
             port("admission", ADMISSION_PORT),
             port("health", HEALTH_PORT),
@@ -226,5 +223,20 @@ fn resources() -> ResourceRequirements {
         requests: Some(quantities(&[("cpu", "100m"), ("memory", "128Mi")])),
         limits: Some(quantities(&[("memory", "1Gi")])),
         ..ResourceRequirements::default()
+    }
+}
+
+/// An environment variable with a field of the pod itself.
+fn from_pod(name: &str, path: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                field_path: path.to_owned(),
+                ..ObjectFieldSelector::default()
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
     }
 }

@@ -333,9 +333,12 @@ fn paused(findings: &Findings<'_>) -> Option<Verdict> {
         .then(|| Verdict::new("True", reasons::PAUSED, message()))
 }
 
-/// Whether there is all that a create needs.
+/// Whether there is all that a create needs. A revision that is being made is waited for: what is made from
+/// the one before would keep the old spec.
 pub(super) fn can_stamp(snapshot: &Snapshot) -> bool {
-    snapshot.kubevirt_installed
+    let is_pinned = snapshot.pool.spec.config.revision.is_some();
+    (is_pinned || snapshot.config != Config::Pending)
+        && snapshot.kubevirt_installed
         && snapshot
             .target
             .as_ref()

@@ -3,7 +3,7 @@
 //!
 //! Each start makes new ones. That fits one replica; sharing them between replicas, renewing them in a
 //! running program and taking them from elsewhere need a place to keep them. Until then a program whose
-//! certificate is about to expire says that it is not alive, and is restarted.
+//! certificate is about to expire ends, and the next start makes another.
 
 use std::sync::Arc;
 use std::time::Duration;

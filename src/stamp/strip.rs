@@ -73,7 +73,7 @@ fn strip_owner(vm: &Value, stripped: &mut Stripped) {
         return;
     };
     let (ours, others): (Vec<&Value>, Vec<&Value>) =
-        owners.iter().partition(|owner| is_controlling_pool(owner));
+        owners.iter().partition(|owner| is_pool(owner));
     if ours.is_empty() {
         return;
     }
@@ -101,16 +101,13 @@ fn strip_owner(vm: &Value, stripped: &mut Stripped) {
     });
 }
 
-/// Whether an owner reference is a controller reference to a pool of ours: any version, and the
-/// group compared, since KubeVirt has the same kind in another one.
-fn is_controlling_pool(owner: &Value) -> bool {
+/// Whether an owner reference is to a pool of ours: any version, and the group compared, since KubeVirt has
+/// the same kind in another one. One that doesn't control is a mark too: the garbage collector would take the
+/// VM with the pool.
+fn is_pool(owner: &Value) -> bool {
     let text = |key| owner.get(key).and_then(Value::as_str).unwrap_or_default();
     let group = text("apiVersion")
         .split_once('/')
         .map_or("", |(group, _)| group);
-    let controls = owner
-        .get("controller")
-        .and_then(Value::as_bool)
-        .unwrap_or_default();
-    controls && group == GROUP && text("kind") == POOL_KIND
+    group == GROUP && text("kind") == POOL_KIND
 }

@@ -73,15 +73,12 @@ async fn embedded(manifests: Manifests, once: bool) -> Result<()> {
         timeout: EMBEDDED_TIMEOUT,
     };
     if let Err(error) = play(&stage, &manifests).await {
-        let log = harness.vmpool().log_path().display().to_string();
         // The folder goes with the harness.
         let copy = std::env::temp_dir().join("vmpool-demo.log");
-        let kept = std::fs::copy(&log, &copy).is_ok();
-        let hint = match kept {
-            true => format!("vmpool's log is in {}", copy.display()),
-            false => "vmpool has written no log".to_owned(),
-        };
-        return Err(error.context(hint));
+        if std::fs::copy(harness.vmpool().log_path(), &copy).is_ok() {
+            screen.line(&format!("\nvmpool's log is kept in {}", copy.display()));
+        }
+        return Err(error);
     }
     if once {
         return Ok(());
@@ -97,19 +94,13 @@ async fn leave_running(harness: &Harness, stage: &Stage, manifests: &Manifests) 
         let args = ["apply", "-n", &stage.namespace, "-f", "-"];
         stage.kubectl.run_ok_with_input(&args, manifest)?;
     }
-    let (kubeconfig, kubectl) = (
-        harness.kubectl(),
-        harness.plane().binaries().kubectl.clone(),
-    );
-    screen.line(&format!(
-        "export KUBECONFIG={}",
-        kubeconfig.kubeconfig().display()
-    ));
-    screen.line(&format!(
-        "alias kubectl='{} -n {}'",
-        kubectl.display(),
-        stage.namespace
-    ));
+    let namespace = format!("--namespace={}", stage.namespace);
+    let config = ["config", "set-context", "--current", &namespace];
+    stage.kubectl.run_ok(&config)?;
+    let kubeconfig = stage.kubectl.kubeconfig().display();
+    let kubectl = harness.plane().binaries().kubectl.display();
+    screen.line(&format!("export KUBECONFIG={kubeconfig}"));
+    screen.line(&format!("alias kubectl={kubectl}"));
     screen.line("kubectl get vpool,vconf,vm");
     screen.line("kubectl scale vpool desktop --replicas=3");
     screen.line(&format!(
@@ -126,15 +117,6 @@ async fn leave_running(harness: &Harness, stage: &Stage, manifests: &Manifests) 
 async fn on_cluster(kubectl: Kubectl, manifests: Manifests) -> Result<()> {
     let screen = Screen::start();
     let namespace = format!("vmpool-demo-{}", std::process::id());
-    for kind in [
-        "virtualmachines.kubevirt.io",
-        "virtualmachinepools.vmpool.dev",
-    ] {
-        let args = ["get", kind, "--all-namespaces", "--limit=1", "-o", "name"];
-        kubectl.run_ok(&args).with_context(|| {
-            format!("the cluster has no {kind}, or this user may not list them")
-        })?;
-    }
     kubectl.run_ok(&["create", "namespace", &namespace])?;
     let stage = Stage {
         screen,
@@ -142,7 +124,10 @@ async fn on_cluster(kubectl: Kubectl, manifests: Manifests) -> Result<()> {
         namespace: namespace.clone(),
         timeout: CLUSTER_TIMEOUT,
     };
-    let played = play(&stage, &manifests).await;
+    let played = match has_kinds(&stage) {
+        Ok(()) => play(&stage, &manifests).await,
+        Err(error) => Err(error),
+    };
     stage
         .screen
         .note(&format!("Removing the namespace {namespace}"));
@@ -151,11 +136,27 @@ async fn on_cluster(kubectl: Kubectl, manifests: Manifests) -> Result<()> {
     removed.map(drop)
 }
 
-/// kubectl blocks, so that the steps run on a thread of their own.
+/// That the cluster has what the demo needs.
+fn has_kinds(stage: &Stage) -> Result<()> {
+    for kind in [look::VM, look::DATA_VOLUME, look::POOL] {
+        stage.list(kind, "").with_context(|| {
+            format!("the cluster has no {kind}, or this user may not list them")
+        })?;
+    }
+    Ok(())
+}
+
+/// kubectl blocks, so that the steps run on a thread of their own. No thread of the runtime, which
+/// would wait for the end of a step that was interrupted.
 async fn play(stage: &Stage, manifests: &Manifests) -> Result<()> {
     let _film = Film::start(&stage.kubectl, &stage.namespace, &stage.screen)?;
     let (actor, manifests) = (stage.clone(), manifests.clone());
-    let played = tokio::task::spawn_blocking(move || steps::play(&actor, &manifests));
+    let (sender, played) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("demo".to_owned())
+        // Nobody listens after an interruption.
+        .spawn(move || drop(sender.send(steps::play(&actor, &manifests))))
+        .context("failed to start the demo's thread")?;
     tokio::select! {
         played = played => played.context("the demo panicked")?,
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),

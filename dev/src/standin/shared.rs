@@ -225,6 +225,7 @@ impl Shared {
     fn forget(&self, change: &Change) {
         if let (Some(old), None) = (&change.old, &change.new) {
             lock(&self.since).remove(object::uid(old));
+            self.table().ends.remove(object::uid(old));
         }
     }
 
