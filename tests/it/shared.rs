@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
 use dev::controlplane::KEEP_ENV;
@@ -83,10 +83,9 @@ pub(crate) fn with_namespace(prefix: &str, test: impl AsyncFnOnce(&Space<'static
     });
 }
 
-/// Runs a test on a cluster of its own; one such test at a time, for each costs half a gigabyte.
+/// Runs a test on a cluster of its own.
 pub(crate) fn with_own(options: Options, test: impl AsyncFnOnce(&mut Harness) -> Result<()>) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = Turn::take();
     runtime().block_on(async {
         let harness = Harness::start(own_program(options)).await;
         let mut harness = harness.expect("a cluster can be started");
@@ -97,6 +96,32 @@ pub(crate) fn with_own(options: Options, test: impl AsyncFnOnce(&mut Harness) ->
         }
         finish(outcome);
     });
+}
+
+/// The right to run a cluster beside the shared one. Each costs close to a gigabyte, and a machine with more
+/// cores would start as many as it has.
+struct Turn;
+
+static TURNS: (Mutex<usize>, Condvar) = (Mutex::new(2), Condvar::new());
+
+impl Turn {
+    fn take() -> Self {
+        let (left, freed) = &TURNS;
+        let left = left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = freed
+            .wait_while(left, |left| *left == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        *left -= 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (left, freed) = &TURNS;
+        *left.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        freed.notify_one();
+    }
 }
 
 /// What came of a test: an error, or a panic to go on with.

@@ -12,6 +12,8 @@ use k8s_openapi::api::core::v1::Container;
 use super::{NAMESPACE, Options, SERVICE_ACCOUNT};
 use crate::supervisor::{Placement, ProbeSpec, ProcessSpec};
 
+/// What the pod would be called.
+const POD: &str = "vmpool-0";
 /// A kubelet's pace would make every start take seconds.
 const READY_PERIOD: Duration = Duration::from_millis(100);
 
@@ -31,7 +33,10 @@ pub(super) fn spec(place: &Place, options: &Options) -> Result<ProcessSpec> {
         program: place.program.clone(),
         log: place.log.clone(),
         ports: ports(&container, place),
-        fields: BTreeMap::from([("metadata.namespace".to_owned(), NAMESPACE.to_owned())]),
+        fields: BTreeMap::from([
+            ("metadata.namespace".to_owned(), NAMESPACE.to_owned()),
+            ("metadata.name".to_owned(), POD.to_owned()),
+        ]),
     };
     let mut spec = ProcessSpec::from_container(&container, &placement)?;
     spec.args.clear();
