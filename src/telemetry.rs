@@ -1,4 +1,5 @@
-//! Log output. Filtered by the environment variable `RUST_LOG`, `info` without it.
+//! Log output. Filtered by the environment variable `RUST_LOG`, `info` without it; but kube's client would log
+//! whole answers that it can't decode, users' specs included.
 
 use std::io::IsTerminal as _;
 
@@ -8,7 +9,8 @@ use crate::cli::LogFormat;
 
 /// Sends log lines of this process to standard error. To be called once, at the start.
 pub fn init(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new("info,kube_client=error"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Colours are for people: in a file they hide words from grep.

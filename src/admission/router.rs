@@ -24,9 +24,9 @@ use super::{defaulting, stamping, validate_config, validate_pool, validate_scale
 use crate::api::{CONFIG_KIND, GROUP, POOL_KIND};
 use crate::kubevirt;
 
-/// Longest body: the API server stores at most 1.5 MiB (etcd's request limit), and an update brings the
-/// object twice.
-const MAX_BODY: usize = 3 * 1024 * 1024;
+/// Longest body: the API server stores at most 1.5 MiB (etcd's request limit), an update brings the object
+/// twice, and escapes make text longer on the way.
+const MAX_BODY: usize = 8 * 1024 * 1024;
 
 /// What the webhooks share.
 #[derive(Clone)]

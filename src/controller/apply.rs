@@ -29,6 +29,9 @@ use crate::stamp;
 /// status is due.
 const BUDGET: Duration = Duration::from_secs(5);
 
+/// So much of a failure's text is told.
+const LONGEST_FAILURE: usize = 500;
+
 /// A window that has not been used for so long starts small again.
 const WINDOW_FORGOTTEN: Duration = Duration::from_secs(10);
 
@@ -87,9 +90,18 @@ impl Pace {
         let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
         Some(Failure {
             reason: if is_for_all { reasons::QUOTA } else { reason },
-            message: format!("{name}: {first}{more}"),
+            message: format!("{name}: {}{more}", shortened(&first.to_string())),
             retry_at: now.checked_add(delay).unwrap_or(Timestamp::MAX),
         })
+    }
+}
+
+/// At most [`LONGEST_FAILURE`] characters of it: a refusal may quote a whole spec, which has no place in a status
+/// or a log.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_FAILURE) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

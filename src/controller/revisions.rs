@@ -9,6 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, TestOperation};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::{Value, json};
@@ -170,15 +172,25 @@ pub(super) async fn renumber(
     patch_revision(shared, revision, &Patch::Merge(patch)).await
 }
 
-/// Adds an owner. A strategic merge patch, since owner references are a list with keys there: whoever else
-/// adds one at the same time is not overwritten.
+/// Adds an owner, behind those that there are: whoever else adds one at the same time is not overwritten. A
+/// JSON patch, since that alone leaves the data as it is to the byte (a strategic merge patch writes its
+/// numbers anew, and the API server then says that the data is immutable).
 pub(super) async fn add_owner(
     shared: &Shared,
     revision: &Identity,
     owner: Value,
 ) -> Result<(), CallFailure> {
-    let patch = json!({"metadata": {"uid": revision.uid, "ownerReferences": [owner]}});
-    patch_revision(shared, revision, &Patch::Strategic(patch)).await
+    let patch = json_patch::Patch(vec![
+        PatchOperation::Test(TestOperation {
+            path: PointerBuf::from_tokens(["metadata", "uid"]),
+            value: revision.uid.clone().into(),
+        }),
+        PatchOperation::Add(AddOperation {
+            path: PointerBuf::from_tokens(["metadata", "ownerReferences", "-"]),
+            value: owner,
+        }),
+    ]);
+    patch_revision(shared, revision, &Patch::Json(patch)).await
 }
 
 async fn patch_revision(

@@ -288,3 +288,33 @@ fn vd_04_no_missing_or_odd_part_of_a_config_or_pool_breaks_the_webhooks() {
         Ok(())
     });
 }
+
+/// The API server compares a revision's data byte by byte, and writes these its own way.
+#[test]
+fn characters_and_numbers_that_go_writes_its_own_way_reach_the_vms() {
+    with_namespace("bytes", async |ns| -> Result<()> {
+        let script = "a && b; cat <<EOF >x\u{2028} 'é'";
+        ns.accepts(
+            config("cfg")
+                .volume("init", json!({"cloudInitNoCloud": {"userData": script}}))
+                .with(
+                    "/spec/template/spec/domain/clock/odd",
+                    json!([1.5, 1e-7, 1e21, 12_345_678_901_234_567_890_u64]),
+                ),
+        )?;
+        ns.accepts(pool("web", "cfg").replicas(2))?;
+        let members = ns.settled("web", &["web-1", "web-2"]).await?;
+        let volume = &members[0]["spec"]["template"]["spec"]["volumes"][0];
+        ensure!(volume["cloudInitNoCloud"]["userData"] == script, "{volume}");
+        // Back to an old spec renumbers its revision: another patch of it.
+        ns.accepts(config("cfg"))?;
+        ns.accepts(pool("other", "cfg").replicas(1))?;
+        ns.settled("other", &["other-1"]).await?;
+        ns.accepts(
+            config("cfg").volume("init", json!({"cloudInitNoCloud": {"userData": script}})),
+        )?;
+        ns.kubectl("scale vpool other --replicas=2")?;
+        ns.settled("other", &["other-1", "other-2"]).await?;
+        Ok(())
+    });
+}

@@ -296,7 +296,7 @@ async fn vd_04_bodies_that_are_no_reviews_are_refused() {
     for hook in hooks() {
         let (status, _) = post(&Fake::default(), hook.path, vec![0xff, 0xfe, 0x00]).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
-        let (status, _) = post(&Fake::default(), hook.path, vec![b' '; 4 * 1024 * 1024]).await;
+        let (status, _) = post(&Fake::default(), hook.path, vec![b' '; 9 * 1024 * 1024]).await;
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     }
 }
