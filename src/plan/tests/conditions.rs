@@ -193,7 +193,7 @@ fn with_a_revision_every_state_of_the_config_goes_on_but_one_that_passes() {
     let mut snapshot = pool("web").replicas(1);
     snapshot.config = Config::Pending;
     let plan = plan(&snapshot, at(0));
-    assert_eq!(deeds(&plan), "");
+    assert_eq!(deeds(&plan), "-");
     assert_eq!(
         condition(&plan, types::CONFIG_READY),
         "Unknown/RevisionPending"
