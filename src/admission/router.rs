@@ -39,7 +39,7 @@ pub struct AdmissionState {
     pub metrics: AdmissionMetrics,
 }
 
-/// All webhooks, at the paths of [`super::hooks`].
+/// All webhooks, at the paths of [`super::hooks()`].
 pub fn router(state: AdmissionState) -> Router {
     let route = |hook: Hook| {
         post(
