@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{Member, Snapshot};
+use crate::api::annotations;
 
 /// The members of one pool at one moment.
 #[derive(Debug)]
@@ -56,9 +57,11 @@ impl<'a> Membership<'a> {
         (wanted as usize).saturating_sub(self.count())
     }
 
-    /// How many there are beyond `wanted`.
+    /// How many there are beyond `wanted`. A VM that got its controller reference from somebody else's hand, and
+    /// so lacks our mark, fills a place and is no surplus: a forged reference costs no VM, nor a member its.
     pub(super) fn surplus(&self, wanted: u32) -> usize {
-        self.count().saturating_sub(wanted as usize)
+        let marked = self.live.iter().filter(|member| is_marked(member)).count();
+        (marked + self.awaited.len()).saturating_sub(wanted as usize)
     }
 
     /// Ordinals that members hold.
@@ -69,4 +72,11 @@ impl<'a> Membership<'a> {
             .chain(self.awaited.iter().copied())
             .collect()
     }
+}
+
+/// Whether a member carries the mark that every VM has which this program made or took in.
+pub(super) fn is_marked(member: &Member) -> bool {
+    let mark = member.vm.annotations.get(annotations::MEMBER_OF);
+    let owner = member.vm.owner.as_ref();
+    mark.is_some() && mark == owner.map(|owner| &owner.uid)
 }

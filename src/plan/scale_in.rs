@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::membership::Membership;
+use super::membership::{Membership, is_marked};
 use super::selection::{self, Seed};
 use super::{Member, Snapshot};
 use crate::api::annotations;
@@ -101,7 +101,7 @@ fn choose_proactive<'a>(
         .live
         .iter()
         .copied()
-        .filter(|member| !is_protected(member))
+        .filter(|member| is_marked(member) && !is_protected(member))
         .collect();
     let short = surplus.saturating_sub(candidates.len());
     let seed = Seed {

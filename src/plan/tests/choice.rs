@@ -83,10 +83,7 @@ fn random_prefers_no_instance_then_not_ready_then_ready() {
 fn random_is_the_same_for_the_same_decision_only() {
     let of = |uid: &str, replicas| {
         let mut snapshot = pool("web").replicas(replicas).with_all(vms("web", 1..=20));
-        snapshot.pool.uid = uid.to_owned();
-        for member in &mut snapshot.members {
-            member.vm.owner.as_mut().unwrap().uid = uid.to_owned();
-        }
+        of_pool(&mut snapshot, uid);
         let once = deeds(&plan(&snapshot, at(0)));
         snapshot.members.reverse();
         assert_eq!(once, deeds(&plan(&snapshot, at(99))), "order of the cache");
@@ -154,16 +151,7 @@ fn si_04_a_protected_member_is_never_chosen() {
             .replicas(9)
             .with_all(busy.clone())
             .with(vm("web-10").ready().protected("update"));
-        snapshot.pool.uid = format!("pool-{pool_number}");
-        for member in &mut snapshot.members {
-            member
-                .vm
-                .owner
-                .as_mut()
-                .unwrap()
-                .uid
-                .clone_from(&snapshot.pool.uid);
-        }
+        of_pool(&mut snapshot, &format!("pool-{pool_number}"));
         assert_eq!(deeds(&plan(&snapshot, at(0))), "delete web-10");
     }
 }
@@ -294,4 +282,14 @@ fn si_11_unmanaged_removes_nobody_and_that_is_no_error() {
     assert_eq!(condition(&plan, types::SCALE_IN_BLOCKED), "absent");
     assert_eq!(condition(&plan, types::AVAILABLE), "True/MembersAvailable");
     assert_eq!(film.names().len(), 5);
+}
+
+/// Makes pool and members those of another UID.
+fn of_pool(snapshot: &mut Snapshot, uid: &str) {
+    uid.clone_into(&mut snapshot.pool.uid);
+    for member in &mut snapshot.members {
+        uid.clone_into(&mut member.vm.owner.as_mut().unwrap().uid);
+        let annotations = &mut member.vm.annotations;
+        annotations.insert("vmpool.dev/member-of".to_owned(), uid.to_owned());
+    }
 }

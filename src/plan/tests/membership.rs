@@ -261,3 +261,24 @@ fn a_pool_being_deleted_is_left_to_the_garbage_collector() {
         assert_eq!(told(&plan), Vec::<&str>::new());
     }
 }
+
+#[test]
+fn a_vm_whose_controller_reference_was_put_by_hand_is_not_removed_and_costs_no_member() {
+    let mut snapshot = pool("web")
+        .replicas(2)
+        .with(vm("web-1"))
+        .with(vm("web-2"))
+        .with(vm("innocent"));
+    let innocent = snapshot
+        .members
+        .iter_mut()
+        .find(|member| member.vm.name == "innocent");
+    innocent.unwrap().vm.annotations.clear();
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "-");
+    snapshot.pool.spec.replicas = Some(1);
+    let removed = deeds(&plan(&snapshot, at(0)));
+    assert!(
+        removed == "delete web-1" || removed == "delete web-2",
+        "{removed}"
+    );
+}
