@@ -275,8 +275,8 @@ fn m24_scale_in_oldest_first() {
         tokio::time::sleep(Duration::from_millis(1100)).await;
         ns.kubectl("scale vpool web --replicas=3")?;
         ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
-        ns.kubectl("delete vm web-2")?;
         tokio::time::sleep(Duration::from_millis(1100)).await;
+        ns.kubectl("delete vm web-2")?;
         ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
         ns.kubectl("scale vpool web --replicas=1")?;
         ns.settled("web", &["web-2"]).await?;
