@@ -8,6 +8,9 @@ pub const MEMBER_OF: &str = "vmpool.dev/member-of";
 pub const STAMP_HASH: &str = "vmpool.dev/stamp-hash";
 /// On a VM, set by its user: `scale-in`, `update` or both, comma-separated: never chosen for that.
 pub const PROTECTED: &str = "vmpool.dev/protected";
+/// On a pool: named operations that were accepted and are not carried out yet, as JSON. Our service account's
+/// alone to write.
+pub const INTENT: &str = "vmpool.dev/intent";
 /// On a config: how many revisions are kept. Default 10.
 pub const REVISION_HISTORY_LIMIT: &str = "vmpool.dev/revision-history-limit";
 /// On a VM that left a pool: the pool's name.

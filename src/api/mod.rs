@@ -32,6 +32,10 @@ pub const POOL_PLURAL: &str = "virtualmachinepools";
 pub const CONFIG_KIND: &str = "VirtualMachineConfig";
 /// Plural of a config.
 pub const CONFIG_PLURAL: &str = "virtualmachineconfigs";
+/// Group of the aggregated API: another one than the CRDs', which must stay readable while it is down.
+pub const SUBRESOURCES_GROUP: &str = "subresources.vmpool.dev";
+/// Name of the `APIService` through which the API server reaches the aggregated API.
+pub const API_SERVICE: &str = "v1alpha1.subresources.vmpool.dev";
 /// The field manager and event source under which this program writes.
 pub const MANAGER: &str = "vmpool";
 
