@@ -28,6 +28,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::client_certificates::AnyClientCertificate;
 use super::health::Check;
 use crate::admission::hooks::{MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
 use crate::api::MANAGER;
@@ -144,9 +145,10 @@ fn server_config(
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let clients = AnyClientCertificate::new(&provider);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(vec![certificate], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)

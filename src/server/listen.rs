@@ -1,8 +1,8 @@
 //! The two ports: TLS with HTTP/1.1 and HTTP/2 (the API server speaks HTTP/2 to a URL and HTTP/1.1 to a
 //! service), and plain HTTP. Both stop on a signal and let requests that are under way finish.
 //!
-//! No client certificate is asked for: the API server presents none to webhooks, and what a webhook answers
-//! is no secret.
+//! A client certificate is asked for and not needed (see [`super::client_certificates`]): the API server
+//! presents none to webhooks, and what a webhook answers is no secret.
 
 use std::future::Future;
 use std::io;

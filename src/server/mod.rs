@@ -2,6 +2,7 @@
 //! Decides nothing about objects, and spawns nothing: `run` does.
 
 pub mod certificates;
+pub mod client_certificates;
 pub mod health;
 pub mod listen;
 

@@ -4,12 +4,15 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::routing::get;
+use axum::{Extension, Router};
+use axum_server::tls::TlsInfo;
 use prometheus_client::registry::Registry;
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned};
 use std::io::{Read as _, Write as _};
 use tokio_util::sync::CancellationToken;
 
@@ -30,13 +33,24 @@ fn handshake(
     ca_pem: &str,
     protocol: &str,
 ) -> Result<StreamOwned<ClientConnection, std::net::TcpStream>, Box<dyn std::error::Error>> {
+    handshake_as(None, port, name, ca_pem, protocol)
+}
+
+/// The same, showing a certificate if asked for one.
+fn handshake_as(
+    certified: Option<Arc<CertifiedKey>>,
+    port: u16,
+    name: &str,
+    ca_pem: &str,
+    protocol: &str,
+) -> Result<StreamOwned<ClientConnection, std::net::TcpStream>, Box<dyn std::error::Error>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes())?)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_client_cert_resolver(Arc::new(Shown(certified)));
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let name = ServerName::try_from(name.to_owned())?;
     let mut connection = ClientConnection::new(Arc::new(config), name)?;
@@ -47,6 +61,20 @@ fn handshake(
     }
     assert_eq!(connection.alpn_protocol(), Some(protocol.as_bytes()));
     Ok(StreamOwned::new(connection, socket))
+}
+
+/// Shows a certificate with whatever key, also one that is not its own.
+#[derive(Debug)]
+struct Shown(Option<Arc<CertifiedKey>>);
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.0.is_some()
+    }
 }
 
 fn get_root(
@@ -95,6 +123,49 @@ async fn the_tls_port_is_trusted_under_all_its_names_and_ends_after_requests_und
     .unwrap();
     server.await.unwrap().unwrap();
     assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_certificate_is_let_in_only_with_its_key() {
+    let certificates = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
+    let shown = get(|Extension(info): Extension<Arc<TlsInfo>>| async move {
+        info.peer_certificates.len().to_string()
+    });
+    let (listener, port) = listener();
+    let shutdown = CancellationToken::new();
+    let server = tokio::spawn(tls(
+        listener,
+        certificates.server_config.clone(),
+        Router::new().route("/", shown),
+        shutdown.clone(),
+    ));
+    let ca = certificates.ca_pem.clone();
+    tokio::task::spawn_blocking(move || {
+        let made = rcgen::generate_simple_self_signed(["whoever".to_owned()]).unwrap();
+        let another = rcgen::KeyPair::generate().unwrap();
+        let certified = |key: &rcgen::KeyPair| {
+            let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+            let key = rustls::crypto::ring::sign::any_ecdsa_type(&key.into()).unwrap();
+            Arc::new(CertifiedKey::new(vec![made.cert.der().clone()], key))
+        };
+        let show = |key: Option<&rcgen::KeyPair>| {
+            let certified = key.map(certified);
+            let stream = handshake_as(certified, port, "localhost", &ca, "http/1.1");
+            // A client of TLS 1.3 learns with the first answer that its proof was refused.
+            get_root(stream.unwrap())
+        };
+        assert!(show(None).unwrap().ends_with("\r\n\r\n0"));
+        assert!(
+            show(Some(&made.signing_key))
+                .unwrap()
+                .ends_with("\r\n\r\n1")
+        );
+        show(Some(&another)).unwrap_err();
+    })
+    .await
+    .unwrap();
+    shutdown.cancel();
+    server.await.unwrap().unwrap();
 }
 
 fn get_plain(port: u16, path: &str) -> String {
