@@ -189,8 +189,12 @@ impl Cluster {
         self.pools(namespace)
             .delete_collection(&background, &all)
             .await?;
-        vms.delete_collection(&background, &all).await?;
         configs.delete_collection(&background, &all).await?;
+        // The API server closes the connection when deleting thousands takes more than a minute.
+        eventually("VMs are deleted", PATIENCE, async || {
+            Ok(vms.delete_collection(&background, &all).await?)
+        })
+        .await?;
         eventually("VMs and claims are gone", PATIENCE, async || {
             let one = ListParams::default().limit(1);
             let vms = vms.list_metadata(&one).await?.items;

@@ -77,18 +77,21 @@ pub async fn rehearse(binary: Binary) -> Result<Value> {
         many: 20,
         rest: Duration::from_secs(1),
     };
-    Ok(measure(size, binary).await?.json())
+    let mut report = Report::new(size);
+    measure(size, binary, &mut report).await?;
+    Ok(report.json())
 }
 
-/// Runs it and prints a table.
+/// Runs it and prints a table; also of what was measured before something failed.
 pub async fn run(args: BenchArgs) -> Result<()> {
     if cfg!(debug_assertions) {
         return again_for_release(&args).await;
     }
     let size = Size::of(&args);
-    let report = tokio::select! {
-        report = measure(size, Binary::Build(Profile::Release)) => report?,
-        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+    let mut report = Report::new(size);
+    let outcome = tokio::select! {
+        outcome = measure(size, Binary::Build(Profile::Release), &mut report) => outcome,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     println!("{}", report.table());
     if let Some(path) = &args.json {
@@ -96,7 +99,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         std::fs::write(path, json)
             .with_context(|| format!("failed to write {}", path.display()))?;
     }
-    Ok(())
+    outcome
 }
 
 /// The plain limit is measured by this very program: unoptimised, it would be a low one.
@@ -121,7 +124,7 @@ async fn again_for_release(args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-async fn measure(size: Size, binary: Binary) -> Result<Report> {
+async fn measure(size: Size, binary: Binary, report: &mut Report) -> Result<()> {
     let mut harness = Harness::start(Options {
         // KubeVirt writes to every VM several times. In the rounds it would take the processor
         // from what is compared, so that nobody plays it on either side; it joins for memory.
@@ -130,12 +133,10 @@ async fn measure(size: Size, binary: Binary) -> Result<Report> {
         ..Options::default()
     })
     .await?;
-    let mut report = Report::new(size);
     let cluster = Cluster::new(&harness)?;
-    rounds::measure(&harness, &cluster, size, &mut report).await?;
+    rounds::measure(&harness, &cluster, size, report).await?;
     harness.start_standin().await?;
-    memory::measure(&harness, &cluster, size, &mut report).await?;
-    Ok(report)
+    memory::measure(&harness, &cluster, size, report).await
 }
 
 /// Progress goes to standard error: standard output is the table.
