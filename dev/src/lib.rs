@@ -12,6 +12,8 @@ pub mod commands;
 pub mod controlplane;
 pub mod crds;
 pub mod demo;
+mod extension;
+pub mod external_metrics;
 pub mod harness;
 pub mod kubectl;
 pub mod probe;

@@ -62,6 +62,14 @@ pub(super) fn members(stage: &Stage, pool: &str, numbers: &BTreeSet<u32>) -> Res
     Ok(uids(&vms))
 }
 
+/// That none of the pool's VMs is on its way out.
+pub(super) fn none_leaves(stage: &Stage, pool: &str) -> Result<()> {
+    let owner = pool_uid(stage, pool)?;
+    let mut vms = owned_by(stage.list(VM, "")?, &owner);
+    vms.retain(is_leaving);
+    none(VM, &vms)
+}
+
 /// The name of a VM's disk.
 pub(super) fn disk_of(vm: &str) -> String {
     format!("{vm}-root")

@@ -90,12 +90,17 @@ impl Stage {
     /// Asserts what `look` says, as soon as it succeeds; its last error is ours when it does not.
     pub(super) fn check<T>(&self, what: &str, look: impl Fn() -> Result<T>) -> Result<T> {
         let started = Instant::now();
+        let value = self.quietly(what, look)?;
+        self.screen.check(what, started.elapsed());
+        Ok(value)
+    }
+
+    /// The same without showing it.
+    pub(super) fn quietly<T>(&self, what: &str, look: impl Fn() -> Result<T>) -> Result<T> {
+        let started = Instant::now();
         loop {
             match look() {
-                Ok(value) => {
-                    self.screen.check(what, started.elapsed());
-                    return Ok(value);
-                }
+                Ok(value) => return Ok(value),
                 Err(error) if started.elapsed() > self.timeout => {
                     let timeout = self.timeout;
                     return Err(error.context(format!("not within {timeout:?}: {what}")));

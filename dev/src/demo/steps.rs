@@ -180,11 +180,13 @@ fn delete_pools(stage: &Stage, foreign: &Value) -> Result<()> {
     stage.run(&format!("delete vm {name}"))
 }
 
-/// Waits as a user would, until all of the pool's VMs are there and Ready.
+/// Waits as a user would, until all of the pool's VMs are there and Ready, and no other is.
 fn settle(stage: &Stage, pool: &str, replicas: u32) -> Result<()> {
     let path = "{.status.replicas}";
     stage.wait(&format!("vpool/{pool} --for=jsonpath={path}={replicas}"))?;
     stage.wait(&format!("vpool/{pool} --for=condition=Available"))?;
+    // kubectl fails when a VM that it waits for is deleted.
+    stage.quietly("leaving VMs are gone", || look::none_leaves(stage, pool))?;
     stage.wait(&format!(
         "vm -l vmpool.dev/pool={pool} --for=condition=Ready"
     ))

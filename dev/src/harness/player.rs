@@ -33,7 +33,9 @@ impl Player {
         };
         let started = runtime.spawn(async move {
             let client = Client::try_from(config).context("failed to make a client")?;
-            Standin::start(client, options).await
+            let standin = Standin::start(client, options).await?;
+            standin.served().await?;
+            anyhow::Ok(standin)
         });
         // Before anything can fail: a runtime must not be dropped where it may not block.
         player.runtime = Some(runtime);

@@ -35,6 +35,8 @@ pub struct Options {
     pub live_update: bool,
     /// Fewer writes per VM with the same end: annotations, finalizer and firmware UUID in one.
     pub combine_writes: bool,
+    /// Do not serve `subresources.kubevirt.io`, as a cluster whose virt-api is down.
+    pub without_subresources: bool,
     /// Storage classes whose claims wait for a VM before they are filled.
     pub wait_for_first_consumer: Vec<String>,
     /// How many objects are worked on at a time.
@@ -53,6 +55,7 @@ impl Default for Options {
             nodes: vec![NodeSpec::new("node-1"), NodeSpec::new("node-2")],
             live_update: false,
             combine_writes: false,
+            without_subresources: false,
             wait_for_first_consumer: Vec::new(),
             workers: 8,
         }

@@ -8,6 +8,7 @@
 
 mod api;
 mod cache;
+mod calls;
 mod datavolume;
 mod history;
 mod kinds;
@@ -18,6 +19,7 @@ mod nodes;
 mod object;
 mod pod;
 mod queue;
+mod serve;
 mod shared;
 mod start;
 mod subresources;
@@ -41,7 +43,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::Client;
-use serde_json::Value;
 use tokio::task::JoinSet;
 
 pub use self::history::{Event, Record};
@@ -49,20 +50,20 @@ pub use self::knobs::{GuestEnd, Knobs, NodeSpec, Options};
 pub use self::subresources::Refusal;
 
 use self::api::{Api, PatchType, code};
+use self::calls::{Decide, Wishes};
 use self::kinds::Kind;
-use self::object::{Key, Obj, is_controlled_by, uid};
+use self::object::{Key, uid};
 use self::shared::Shared;
-use self::subresources::Change;
+use crate::extension::Extension;
 
 /// How often [`Standin::ready`] looks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How often a start, stop or restart is tried on a VM that others write to.
-const CALL_TRIES: usize = 10;
-
 /// A running stand-in. Dropping it stops it; what it made stays.
 pub struct Standin {
     shared: Arc<Shared>,
+    /// KubeVirt's subresource API, where it is played.
+    served: Option<Extension>,
     tasks: JoinSet<()>,
 }
 
@@ -74,6 +75,10 @@ impl Standin {
     pub async fn start(client: Client, options: Options) -> Result<Self> {
         let shared = Arc::new(Shared::new(Api::new(client), options));
         make_nodes(&shared).await?;
+        let served = match shared.options.without_subresources {
+            true => None,
+            false => Some(serve::serve(&shared).await?),
+        };
         let mut tasks = JoinSet::new();
         for kind in Kind::ALL {
             let shared = shared.clone();
@@ -91,13 +96,25 @@ impl Standin {
                 work::run(&shared).await;
             });
         }
-        Ok(Self { shared, tasks })
+        Ok(Self {
+            shared,
+            served,
+            tasks,
+        })
     }
 
     /// Waits until the caches are filled and VMs are being looked after.
     pub async fn ready(&self) {
         while !self.shared.cache.is_listed() {
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until the API server forwards to `subresources.kubevirt.io`.
+    pub async fn served(&self) -> Result<()> {
+        match &self.served {
+            Some(served) => served.available().await,
+            None => Ok(()),
         }
     }
 
@@ -194,40 +211,9 @@ impl Standin {
         Ok(())
     }
 
-    async fn call(
-        &self,
-        namespace: &str,
-        vm: &str,
-        decide: fn(&Value, Option<&Value>) -> Result<Change, Refusal>,
-    ) -> Result<()> {
-        let api = &self.shared.api;
+    async fn call(&self, namespace: &str, vm: &str, decide: Decide) -> Result<()> {
         let key = Key::new(namespace, vm);
-        let kind = Kind::VirtualMachine;
-        let mut tried = 0;
-        loop {
-            let vm = api.get(kind, &key).await?;
-            let vmi = self.instance(&key, &vm).await?;
-            let (sub, patch) = match decide(&vm, vmi.as_deref())? {
-                Change::Spec(patch) => ("", patch),
-                Change::Status(patch) => ("status", patch),
-            };
-            tried += 1;
-            match api.patch(kind, &key, sub, &patch).await {
-                // virt-api's patches mind only what they change; ours mind the whole object.
-                Err(error) if code(&error) == 409 && tried < CALL_TRIES => {}
-                other => return other.map(drop).context("failed to change a VM"),
-            }
-        }
-    }
-
-    async fn instance(&self, key: &Key, vm: &Value) -> Result<Option<Obj>> {
-        let kind = Kind::VirtualMachineInstance;
-        match self.shared.api.get(kind, key).await {
-            Ok(vmi) if is_controlled_by(&vmi, vm) => Ok(Some(Obj::new(vmi))),
-            Ok(_) => Ok(None),
-            Err(error) if code(&error) == 404 => Ok(None),
-            Err(error) => Err(error).context("failed to read a VMI"),
-        }
+        calls::call(&self.shared, &key, Wishes::default(), decide).await
     }
 }
 

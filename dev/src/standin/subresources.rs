@@ -1,14 +1,18 @@
 //! What virt-api's `start`, `stop` and `restart` subresources change, or why they refuse.
 //!
-//! Source: `StartVMRequestHandler`, `StopVMRequestHandler` and `RestartVMRequestHandler` in
-//! `pkg/virt-api/rest/subresource.go`, and facts.md section 1. Pure; the APIService that serves
-//! them over HTTP comes later and calls the same functions.
+//! Source: `StartVM`, `StopVM` and `RestartVM` in
+//! `pkg/virt-api/apiserver/storage/virtualmachine/lifecycle/lifecycle.go`, and facts.md section 1.
+//! Pure; `serve.rs` has the HTTP around it.
 
 use serde_json::{Value, json};
 
 use super::api::Patch;
+use super::calls::Wishes;
 use super::object::{has_condition, items, phase, uid};
 use super::vm::{is_final, run_strategy};
+
+/// The beginning of virt-api's text.
+const RECOVERY: &str = "VM recovery required: Volume migration failed";
 
 /// What a call does.
 #[derive(Debug, PartialEq)]
@@ -41,12 +45,12 @@ fn conflict(message: impl Into<String>) -> Refusal {
     }
 }
 
-pub(super) fn start(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
-    if has_condition(vm, "ManualRecoveryRequired", "True") {
-        return Err(conflict("VM recovery required"));
-    }
+pub(super) fn start(vm: &Value, vmi: Option<&Value>, _: Wishes) -> Result<Change, Refusal> {
     if vmi.is_some_and(|vmi| !is_final(vmi) && !matches!(phase(vmi), "" | "Unknown")) {
         return Err(conflict("VM is already running"));
+    }
+    if has_condition(vm, "ManualRecoveryRequired", "True") {
+        return Err(conflict(RECOVERY));
     }
     let strategy = run_strategy(vm);
     match (strategy, vmi) {
@@ -64,10 +68,21 @@ pub(super) fn start(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> 
     }
 }
 
-pub(super) fn stop(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
+pub(super) fn stop(vm: &Value, vmi: Option<&Value>, wishes: Wishes) -> Result<Change, Refusal> {
+    let is_sooner = |vmi: &Value| {
+        let current = vmi["spec"]["terminationGracePeriodSeconds"].as_i64();
+        wishes
+            .grace_seconds
+            .is_some_and(|asked| current.is_none_or(|current| asked < current))
+    };
     match (run_strategy(vm), vmi) {
-        ("Always" | "Once" | "RerunOnFailure", _) => Ok(run(vm, false)),
-        ("Manual", Some(vmi)) if !is_final(vmi) => request(vm, &[stop_request(vmi)]),
+        ("Always" | "Once", _) => Ok(run(vm, false)),
+        ("Manual" | "RerunOnFailure", Some(vmi)) if !is_final(vmi) => {
+            request(vm, &[stop_request(vmi)])
+        }
+        ("Halted", Some(vmi)) if !is_final(vmi) && is_sooner(vmi) => {
+            request(vm, &[stop_request(vmi)])
+        }
         ("Halted", Some(vmi)) if !is_final(vmi) => Err(conflict(
             "Halted only supports manual stop requests with a shorter graceperiod",
         )),
@@ -75,7 +90,10 @@ pub(super) fn stop(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
     }
 }
 
-pub(super) fn restart(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
+pub(super) fn restart(vm: &Value, vmi: Option<&Value>, _: Wishes) -> Result<Change, Refusal> {
+    if has_condition(vm, "VolumesChange", "True") {
+        return Err(conflict(RECOVERY));
+    }
     let strategy = run_strategy(vm);
     if matches!(strategy, "Halted" | "Once") {
         return Err(conflict(format!(
@@ -85,9 +103,6 @@ pub(super) fn restart(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal
     let Some(vmi) = vmi else {
         return Err(conflict("VM is not running: Halted"));
     };
-    if has_condition(vm, "ManualRecoveryRequired", "True") {
-        return Err(conflict("VM recovery required"));
-    }
     request(vm, &[stop_request(vmi), json!({"action": "Start"})])
 }
 
@@ -127,6 +142,23 @@ fn request(vm: &Value, requests: &[Value]) -> Result<Change, Refusal> {
 mod tests {
     use super::*;
 
+    const PLAIN: Wishes = Wishes {
+        dry_run: false,
+        grace_seconds: None,
+    };
+
+    fn start(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
+        super::start(vm, vmi, PLAIN)
+    }
+
+    fn stop(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
+        super::stop(vm, vmi, PLAIN)
+    }
+
+    fn restart(vm: &Value, vmi: Option<&Value>) -> Result<Change, Refusal> {
+        super::restart(vm, vmi, PLAIN)
+    }
+
     fn vm(strategy: &str) -> Value {
         json!({"metadata": {"resourceVersion": "1"}, "spec": {"runStrategy": strategy}})
     }
@@ -163,10 +195,19 @@ mod tests {
             stop(&vm("Always"), Some(&running)),
             Ok(Change::Spec(_))
         ));
-        assert!(matches!(
-            stop(&vm("Manual"), Some(&running)),
-            Ok(Change::Status(_))
-        ));
+        for keeps_its_strategy in ["Manual", "RerunOnFailure"] {
+            assert!(matches!(
+                stop(&vm(keeps_its_strategy), Some(&running)),
+                Ok(Change::Status(_))
+            ));
+        }
+        let halted = vm("Halted");
+        assert_eq!(stop(&halted, Some(&running)).unwrap_err().code, 409);
+        let sooner = Wishes {
+            grace_seconds: Some(0),
+            ..PLAIN
+        };
+        assert!(super::stop(&halted, Some(&running), sooner).is_ok());
         assert_eq!(stop(&vm("Manual"), None).unwrap_err().code, 409);
         assert_eq!(start(&vm("Always"), None).unwrap_err().code, 409);
         assert!(matches!(start(&vm("Halted"), None), Ok(Change::Spec(_))));
