@@ -126,15 +126,74 @@ fn rights() -> Vec<Right> {
     modules.into_iter().flatten().collect()
 }
 
+/// One rule, and all that it is there for.
+struct Joined {
+    whys: Vec<&'static str>,
+    rule: PolicyRule,
+}
+
+/// What comes up for several reasons, once: each resource has one rule with all verbs on it, and the reasons of
+/// all, so that whoever grants it sees at one place what may be done to a kind. Resources with the same verbs for
+/// the same reasons share a rule.
+fn joined(rights: Vec<Right>) -> Vec<Joined> {
+    let mut of_resources: Vec<Joined> = Vec::new();
+    for Right { why, rule } in rights {
+        for resource in rule.resources.iter().flatten() {
+            let one = PolicyRule {
+                resources: Some(vec![resource.clone()]),
+                ..rule.clone()
+            };
+            let found = of_resources.iter_mut().find(|joined| {
+                joined.rule.api_groups == one.api_groups
+                    && joined.rule.resources == one.resources
+                    && joined.rule.resource_names == one.resource_names
+            });
+            match found {
+                None => of_resources.push(Joined {
+                    whys: vec![why],
+                    rule: one,
+                }),
+                Some(joined) => {
+                    joined.whys.push(why);
+                    joined.rule.verbs.extend(one.verbs);
+                }
+            }
+        }
+    }
+    let mut all: Vec<Joined> = Vec::new();
+    for mut next in of_resources {
+        next.rule.verbs.sort_unstable();
+        next.rule.verbs.dedup();
+        let found = all.iter().position(|joined| {
+            joined.whys == next.whys
+                && joined.rule.verbs == next.rule.verbs
+                && joined.rule.api_groups == next.rule.api_groups
+                && joined.rule.resource_names == next.rule.resource_names
+        });
+        match found {
+            Some(at) => {
+                let more = next.rule.resources.unwrap_or_default();
+                let resources = &mut all[at].rule.resources;
+                resources.get_or_insert_default().extend(more);
+            }
+            None => all.push(next),
+        }
+    }
+    all
+}
+
 fn granted(rights: Vec<Right>) -> Vec<PolicyRule> {
-    rights.into_iter().map(|right| right.rule).collect()
+    joined(rights)
+        .into_iter()
+        .map(|joined| joined.rule)
+        .collect()
 }
 
 fn role_with_reasons(name: &str, rights: Vec<Right>) -> String {
     let empty = yaml::document(&role(name, Vec::new()));
-    let rules = rights.into_iter().map(|Right { why, rule }| {
+    let rules = joined(rights).into_iter().map(|Joined { whys, rule }| {
         let rule = yaml::document(&vec![rule]);
-        format!("# {why}\n{rule}")
+        format!("# {}\n{rule}", whys.join("\n# "))
     });
     empty.replace("rules: []\n", "rules:\n") + &rules.collect::<String>()
 }

@@ -383,3 +383,48 @@ fn each_rule_stands_below_its_reason() {
         }
     }
 }
+
+#[test]
+fn each_resource_has_one_rule_with_the_reasons_of_all() {
+    let role = rbac::cluster_role();
+    let mut seen = BTreeSet::new();
+    for rule in role.rules.iter().flatten() {
+        let verbs: Vec<_> = rule.verbs.iter().collect();
+        assert!(verbs.is_sorted(), "{verbs:?}");
+        for resource in rule.resources.iter().flatten() {
+            let key = (
+                rule.api_groups.clone(),
+                resource.clone(),
+                rule.resource_names.clone(),
+            );
+            assert!(seen.insert(key), "{resource} has two rules");
+        }
+    }
+    let whole = files();
+    let (_, text) = whole
+        .iter()
+        .find(|(path, _)| path.ends_with("cluster-role.yaml"))
+        .unwrap();
+    let rights = [
+        crate::admission::rules(),
+        crate::cache::rules(),
+        crate::controller::rules(),
+    ];
+    for right in rights.into_iter().flatten() {
+        assert!(text.contains(right.why), "lost its reason: {}", right.why);
+        // And nobody has lost a verb.
+        for resource in right.rule.resources.iter().flatten() {
+            let has = role.rules.iter().flatten().any(|rule| {
+                rule.api_groups == right.rule.api_groups
+                    && rule.resource_names == right.rule.resource_names
+                    && rule.resources.iter().flatten().any(|one| one == resource)
+                    && right
+                        .rule
+                        .verbs
+                        .iter()
+                        .all(|verb| rule.verbs.contains(verb))
+            });
+            assert!(has, "{resource}: {:?}", right.rule.verbs);
+        }
+    }
+}
