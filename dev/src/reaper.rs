@@ -2,7 +2,8 @@
 //! aborts, `kill -9`, or the plain exit of a test binary, which never drops its statics.
 //!
 //! A small `sh` holds the read end of a pipe that closes whenever we are gone, however that came
-//! about, and then kills exactly the process ids it was told. The kernel's parent death signal
+//! about, and then kills exactly the processes it was told: those that still have the start time that
+//! they had then, since a number may be another process's by now. The kernel's parent death signal
 //! would be shorter, but is sent when the *thread* that spawned ends, and a control plane shared
 //! by tests is spawned by whichever test ran first.
 //!
@@ -15,21 +16,30 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Reads `+ pid`, `- pid` and `dir path` until the pipe closes; the traps are for terminals that
+/// Reads `+ pid:start`, `- pid` and `dir path` until the pipe closes; the traps are for terminals that
 /// signal every process of the session.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
-pids=""
+start_of() {
+  read -r stat 2>/dev/null < "/proc/$1/stat" || return
+  # Behind the command's name, which may have blanks and brackets in it, the state is the first field.
+  set -- ${stat##*) }
+  echo "${20}"
+}
+watched=""
 while read -r op arg; do
   case "$op" in
-    +) pids="$pids $arg" ;;
+    +) watched="$watched $arg" ;;
     -) kept=""
-       for pid in $pids; do [ "$pid" = "$arg" ] || kept="$kept $pid"; done
-       pids="$kept" ;;
+       for one in $watched; do [ "${one%:*}" = "$arg" ] || kept="$kept $one"; done
+       watched="$kept" ;;
     dir) set -- "$@" "$arg" ;;
   esac
 done
-for pid in $pids; do kill -9 "$pid"; done
+for one in $watched; do
+  pid="${one%:*}" start="${one#*:}"
+  [ -n "$start" ] && [ "$(start_of "$pid")" != "$start" ] || kill -9 "$pid"
+done
 for dir in "$@"; do rm -rf "$dir"; done
 "#;
 
@@ -37,7 +47,14 @@ static REAPER: Mutex<Option<Child>> = Mutex::new(None);
 
 /// Has `pid` killed when this process ends.
 pub fn watch(pid: u32) {
-    tell(&format!("+ {pid}"));
+    tell(&format!("+ {pid}:{}", start_of(pid).unwrap_or_default()));
+}
+
+/// The start time of a process, in the kernel's ticks; `None` where the system doesn't say.
+fn start_of(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(19).map(str::to_owned)
 }
 
 /// Forgets `pid`, which has been waited for: its number may be another process soon.
@@ -93,20 +110,28 @@ mod tests {
                 .spawn()
                 .unwrap()
         };
-        let (mut watched, mut forgotten) = (sleep(), sleep());
+        let (mut watched, forgotten) = (sleep(), sleep());
+        // Its number was another process's when it was watched.
+        let (another, mut unknown) = (sleep(), sleep());
         let dir = tempfile::tempdir().unwrap();
         let mut reaper = start().unwrap();
         let mut pipe = reaper.stdin.take().unwrap();
-        writeln!(pipe, "+ {}", watched.id()).unwrap();
-        writeln!(pipe, "+ {}", forgotten.id()).unwrap();
+        let watch = |child: &Child| format!("+ {}:{}", child.id(), start_of(child.id()).unwrap());
+        writeln!(pipe, "{}", watch(&watched)).unwrap();
+        writeln!(pipe, "{}", watch(&forgotten)).unwrap();
+        writeln!(pipe, "{}1", watch(&another)).unwrap();
+        writeln!(pipe, "+ {}:", unknown.id()).unwrap();
         writeln!(pipe, "- {}", forgotten.id()).unwrap();
         writeln!(pipe, "dir {}", dir.path().display()).unwrap();
         drop(pipe);
         reaper.wait().unwrap();
         assert!(!watched.wait().unwrap().success());
         assert!(!dir.path().exists());
-        assert!(forgotten.try_wait().unwrap().is_none());
-        forgotten.kill().unwrap();
-        forgotten.wait().unwrap();
+        assert!(!unknown.wait().unwrap().success());
+        for mut alive in [forgotten, another] {
+            assert!(alive.try_wait().unwrap().is_none());
+            alive.kill().unwrap();
+            alive.wait().unwrap();
+        }
     }
 }
