@@ -10,13 +10,8 @@ use super::snapshot::LiveReads;
 use crate::api::annotations;
 use crate::cache::{Caches, Index, Key};
 use crate::kubevirt::{self, DiskView, Owner, VmView};
-use crate::plan::Occupied;
+use crate::plan::{Occupied, patience_seconds};
 use crate::stamp;
-
-/// KubeVirt's grace period for a guest whose spec names none.
-const DEFAULT_GRACE_SECONDS: i64 = 30;
-/// What is added to it: launcher pod, finalizers, garbage collection.
-const EXTRA_PATIENCE_SECONDS: i64 = 120;
 
 /// Whose numbers are looked at.
 pub(super) struct Numbers<'a> {
@@ -113,9 +108,8 @@ impl Numbers<'_> {
 }
 
 fn going_away(what: String, grace_period_seconds: Option<i64>) -> Occupied {
-    let grace = grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS).max(0);
     Occupied::GoingAway {
         what,
-        patience_seconds: grace.saturating_add(EXTRA_PATIENCE_SECONDS),
+        patience_seconds: patience_seconds(grace_period_seconds),
     }
 }

@@ -15,6 +15,8 @@ mod scale_out;
 mod selection;
 mod status;
 
+pub use scale_out::patience_seconds;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;

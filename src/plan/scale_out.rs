@@ -23,6 +23,13 @@ const DEFAULT_GRACE_SECONDS: i64 = 30;
 /// What is added to the guest's grace period: time for launcher pod, finalizers and garbage collection.
 const EXTRA_PATIENCE_SECONDS: i64 = 120;
 
+/// How long it is waited for a VM that is going away, or a disk of it, before another number is used: seconds,
+/// given the VM's `terminationGracePeriodSeconds`.
+pub fn patience_seconds(grace_period_seconds: Option<i64>) -> i64 {
+    let grace = grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS);
+    grace.max(0).saturating_add(EXTRA_PATIENCE_SECONDS)
+}
+
 /// Something at an ordinal that is going away.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Departure {
@@ -78,14 +85,9 @@ pub(super) fn departures(
 }
 
 fn departure_of(member: &Member) -> Departure {
-    let grace = member
-        .vm
-        .grace_period_seconds
-        .unwrap_or(DEFAULT_GRACE_SECONDS)
-        .max(0);
     Departure {
         what: format!("VirtualMachine {}", member.vm.name),
-        patience_seconds: grace.saturating_add(EXTRA_PATIENCE_SECONDS),
+        patience_seconds: patience_seconds(member.vm.grace_period_seconds),
     }
 }
 
