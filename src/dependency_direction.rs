@@ -12,20 +12,26 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("cli", &[]),
     ("clock", &[]),
+    ("json", &[]),
     ("rights", &[]),
     ("telemetry", &["cli"]),
     ("kubevirt", &["api"]),
     ("stamp", &["api", "kubevirt"]),
     ("plan", &["api", "kubevirt", "stamp"]),
-    ("cache", &["api", "kubevirt", "stamp", "plan", "rights"]),
+    (
+        "cache",
+        &["api", "json", "kubevirt", "stamp", "plan", "rights"],
+    ),
     (
         "admission",
-        &["api", "kubevirt", "stamp", "plan", "cache", "rights"],
+        &[
+            "api", "json", "kubevirt", "stamp", "plan", "cache", "rights",
+        ],
     ),
     (
         "controller",
         &[
-            "api", "clock", "kubevirt", "stamp", "plan", "cache", "rights",
+            "api", "clock", "json", "kubevirt", "stamp", "plan", "cache", "rights",
         ],
     ),
     ("server", &["api", "clock", "admission", "rights"]),

@@ -1,7 +1,7 @@
 //! vmpool: pools of stateful virtual machines for KubeVirt.
 //!
 //! Modules depend on each other in one direction only, which a test checks:
-//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `rights`,
+//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `json`, `rights`,
 //! `server` and `telemetry` stand beside.
 
 pub mod admission;
@@ -10,6 +10,7 @@ pub mod cache;
 pub mod cli;
 pub mod clock;
 pub mod controller;
+pub mod json;
 pub mod kubevirt;
 pub mod manifests;
 pub mod plan;

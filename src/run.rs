@@ -72,11 +72,11 @@ pub async fn run(args: RunArgs) -> Result<()> {
         "ca-bundle",
         publish(client.clone(), certificates, &health, shutdown.clone()),
     );
-    let watches = Arc::clone(&caches).run(client.clone());
-    tasks.spawn_endless("caches", until(shutdown.clone(), watches));
+    spawn_caches(&mut tasks, &caches, client.clone(), &shutdown);
     let controller = controller::run(ControllerConfig {
         client,
         caches,
+        own_namespace: args.namespace,
         limits: plan::Limits { burst: args.burst },
         max_in_flight: args.max_in_flight,
         metrics: controller_metrics,
@@ -148,6 +148,20 @@ fn publish(
             () = expiry => {}
         }
     }
+}
+
+/// What feeds the caches, and what says that they can't be fed.
+fn spawn_caches(
+    tasks: &mut Tasks,
+    caches: &Arc<Caches>,
+    client: Client,
+    shutdown: &CancellationToken,
+) {
+    let watches = Arc::clone(caches).run(client);
+    tasks.spawn_endless("caches", until(shutdown.clone(), watches));
+    let health = tasks.health.clone();
+    let watchdog = Arc::clone(caches).watch_over(move |stuck| health.notice("caches", stuck));
+    tasks.spawn_endless("cache-watchdog", until(shutdown.clone(), watchdog));
 }
 
 async fn until(shutdown: CancellationToken, work: impl Future<Output = ()>) {

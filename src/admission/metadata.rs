@@ -10,6 +10,10 @@ const MAX_PART: usize = 63;
 const MAX_SUBDOMAIN: usize = 253;
 /// Most bytes of all annotations of an object (`k8s.io/apimachinery/pkg/api/validation`).
 const MAX_ANNOTATIONS: usize = 256 * 1024;
+/// What is left of them for KubeVirt, for what users note on VMs later, and for our marks of fixed length.
+const RESERVED_ANNOTATIONS: usize = 16 * 1024;
+/// Most bytes of annotations that a VM or an instance may come with.
+pub(super) const ANNOTATION_BUDGET: usize = MAX_ANNOTATIONS - RESERVED_ANNOTATIONS;
 
 /// Labels that KubeVirt lets nobody else set on an instance (`restrictedVmiLabels` in virt-api). Others in
 /// its domain are free: its own examples use `kubevirt.io/vm` and `kubevirt.io/domain`.
@@ -71,9 +75,11 @@ pub(super) fn check_annotations<'a>(
             causes.push(bad_key(field.key(key), "annotation"));
         }
     }
-    if size > MAX_ANNOTATIONS {
-        let message =
-            format!("{size} bytes of annotations are too many: at most {MAX_ANNOTATIONS}");
+    if size > ANNOTATION_BUDGET {
+        let message = format!(
+            "{size} bytes of annotations are too many: at most {ANNOTATION_BUDGET}, which is what Kubernetes takes \
+             less {RESERVED_ANNOTATIONS} for those that are added later"
+        );
         causes.push(Cause::invalid(field.clone(), message));
     }
     causes
@@ -201,6 +207,7 @@ mod tests {
         assert_eq!(check("Upper.io/is-fine", "x"), 0);
         assert_eq!(check("no spaces", "x"), 1);
         assert_eq!(check("vmpool.dev/stamp", "x"), 1);
-        assert_eq!(check("big", &"x".repeat(MAX_ANNOTATIONS)), 1);
+        assert_eq!(check("big", &"x".repeat(ANNOTATION_BUDGET - 3)), 0);
+        assert_eq!(check("big", &"x".repeat(ANNOTATION_BUDGET - 2)), 1);
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Outcome {
     Patched,
     /// With causes.
     Refused,
+    /// There was no room for it: the API server was told to come again.
+    Shed,
     /// The body was no review, or one of another kind.
     Unreadable,
 }

@@ -30,6 +30,7 @@ pub mod verdict;
 
 mod cached_objects;
 mod metrics;
+mod room;
 mod router;
 mod spec_shape;
 

@@ -1,6 +1,7 @@
 //! `AdmissionReview` v1 as it comes and goes. Decoding is lenient about all but the uid: whatever else is
 //! wrong with a request, its answer has to carry the uid back, or the API server says no more than "invalid
-//! webhook response".
+//! webhook response". Objects are read to a bound on their depth, so that one that is deeper is refused in
+//! words and not unreadable.
 //!
 //! Own types beside kube's: objects stay raw JSON (kube's need typed metadata, so one odd label would lose
 //! the whole request), and a patch goes out in base64 (kube writes a list of numbers, four times as long).
@@ -10,8 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusDetails};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::field::Cause;
+use super::field::{Cause, Path};
 use super::verdict::Verdict;
+use crate::json::{Bounded, MAX_DEPTH};
 
 /// `apiVersion` of what we are sent and answer.
 const API_VERSION: &str = "admission.k8s.io/v1";
@@ -45,10 +47,10 @@ pub struct Request {
     pub user_info: UserInfo,
     /// The object as it is to be.
     #[serde(default)]
-    pub object: Value,
+    pub object: Bounded,
     /// The object as it is; null at creation.
     #[serde(default)]
-    pub old_object: Value,
+    pub old_object: Bounded,
 }
 
 /// Group and kind, without the version.
@@ -103,6 +105,17 @@ pub enum ReadRequest {
     NotJson(#[source] serde_json::Error),
 }
 
+/// What an answer can't do without; the rest is skipped, however deep.
+#[derive(Deserialize)]
+struct UidAlone {
+    request: Uid,
+}
+
+#[derive(Deserialize)]
+struct Uid {
+    uid: String,
+}
+
 impl Request {
     /// Reads a body, whatever its content type says.
     pub fn read(body: &[u8]) -> Result<Self, ReadRequest> {
@@ -115,14 +128,29 @@ impl Request {
             Ok(review) => return Ok(review.request),
             Err(failure) => failure,
         };
-        let value: Value = serde_json::from_slice(body).map_err(ReadRequest::NotJson)?;
-        match value.pointer("/request/uid").and_then(Value::as_str) {
-            Some(uid) if !uid.is_empty() => Err(ReadRequest::Malformed {
-                uid: uid.to_owned(),
+        match serde_json::from_slice::<UidAlone>(body) {
+            Ok(review) if !review.request.uid.is_empty() => Err(ReadRequest::Malformed {
+                uid: review.request.uid,
                 source: failure,
             }),
-            _ => Err(ReadRequest::NoUid),
+            Err(error) if !error.is_data() => Err(ReadRequest::NotJson(error)),
+            Ok(_) | Err(_) => Err(ReadRequest::NoUid),
         }
+    }
+
+    /// The cause to refuse an object for that is nested deeper than is read, unless it is going away.
+    pub fn too_deep(&self) -> Option<Cause> {
+        let is_refused = self.object.is_cut && self.operation.writes() && !self.is_deleting();
+        is_refused.then(|| {
+            let message = format!("is nested too deep: at most {MAX_DEPTH} levels");
+            Cause::invalid(Path::spec(), message)
+        })
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.object
+            .pointer("/metadata/deletionTimestamp")
+            .is_some_and(|time| !time.is_null())
     }
 
     /// The object's own name, or the request's.
@@ -136,20 +164,16 @@ impl Request {
     /// The stored object, on an update.
     pub fn stored(&self) -> Option<&Value> {
         (self.operation == Operation::Update && !self.old_object.is_null())
-            .then_some(&self.old_object)
+            .then_some(&*self.old_object)
     }
 
     /// Whether there is nothing to be said: the object is going away, or its spec stays what it is. The
     /// configuration's conditions say the same; a request that comes all the same is answered alike.
     pub fn leaves_spec_alone(&self) -> bool {
-        let deleting = self
-            .object
-            .pointer("/metadata/deletionTimestamp")
-            .is_some_and(|time| !time.is_null());
         let unchanged = self.stored().is_some_and(|stored| {
             stored.get("spec").is_some() && stored.get("spec") == self.object.get("spec")
         });
-        deleting || unchanged
+        self.is_deleting() || unchanged
     }
 }
 

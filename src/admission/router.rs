@@ -1,7 +1,7 @@
 //! HTTP around the webhooks: bodies in, facts looked up, answers out. Decides nothing about objects.
 //!
 //! Whatever comes, an answer goes back: a body that is too long, no JSON, of another kind, or that makes a
-//! webhook panic.
+//! webhook panic. No more is read at once than there is room for ([`super::room`]).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -19,14 +18,11 @@ use futures::FutureExt as _;
 use super::metrics::{AdmissionMetrics, Hook, Outcome};
 use super::objects::{Objects, Unavailable};
 use super::review::{Answer, ReadRequest, Request};
+use super::room::{MAX_BODY, Room};
 use super::verdict::Verdict;
 use super::{defaulting, stamping, validate_config, validate_pool, validate_scale};
 use crate::api::{CONFIG_KIND, GROUP, POOL_KIND};
 use crate::kubevirt;
-
-/// Longest body: the API server stores at most 1.5 MiB (etcd's request limit), an update brings the object
-/// twice, and escapes make text longer on the way.
-const MAX_BODY: usize = 8 * 1024 * 1024;
 
 /// What the webhooks share.
 #[derive(Clone)]
@@ -43,8 +39,8 @@ pub struct AdmissionState {
 pub fn router(state: AdmissionState) -> Router {
     let route = |hook: Hook| {
         post(
-            move |State(state): State<Arc<AdmissionState>>, body: Result<Bytes, BytesRejection>| {
-                serve(hook, state, body)
+            move |State(served): State<Arc<Served>>, http: axum::extract::Request| async move {
+                serve(hook, &served, http).await
             },
         )
     };
@@ -55,7 +51,10 @@ pub fn router(state: AdmissionState) -> Router {
         .route(validate_pool::PATH, route(Hook::ValidatePool))
         .route(validate_scale::PATH, route(Hook::ValidateScale))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(Arc::new(state))
+        .with_state(Arc::new(Served {
+            state,
+            room: Room::default(),
+        }))
 }
 
 /// Why there is no verdict.
@@ -64,17 +63,26 @@ enum NoVerdict {
     WrongKind { expected: String },
 }
 
-async fn serve(
-    hook: Hook,
-    state: Arc<AdmissionState>,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
+struct Served {
+    state: AdmissionState,
+    room: Room,
+}
+
+async fn serve(hook: Hook, served: &Served, http: axum::extract::Request) -> Response {
     let started = Instant::now();
-    let (outcome, response) = match body {
-        Ok(body) => answer(hook, &state, &body).await,
-        Err(rejection) => (Outcome::Unreadable, rejection.into_response()),
+    let length = http.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let (outcome, response) = match served.room.enter(length).await {
+        Err(full) => (Outcome::Shed, full.into_response()),
+        Ok(_permit) => match Bytes::from_request(http, &()).await {
+            Ok(body) => answer(hook, &served.state, &body).await,
+            Err(rejection) => (Outcome::Unreadable, rejection.into_response()),
+        },
     };
-    state.metrics.record(hook, outcome, started.elapsed());
+    served
+        .state
+        .metrics
+        .record(hook, outcome, started.elapsed());
     response
 }
 
@@ -162,6 +170,9 @@ async fn decide(
     state: &AdmissionState,
     request: &Request,
 ) -> Result<Verdict, NoVerdict> {
+    if let Some(cause) = request.too_deep() {
+        return Ok(Verdict::refused(vec![cause]));
+    }
     let (group, kind) = (request.kind.group.as_str(), request.kind.kind.as_str());
     match hook {
         Hook::DefaultPool if (group, kind) == (GROUP, POOL_KIND) => Ok(defaulting::review(request)),

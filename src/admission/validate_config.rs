@@ -15,10 +15,17 @@ use super::review::Request;
 use super::spec_shape;
 use super::verdict::{Verdict, some_of};
 use crate::api::{CONFIG_PLURAL, GROUP, VERSION, VirtualMachinePool};
+use crate::json::stored_size;
 use crate::stamp::names::{check_config_name, check_disk_names, is_ambiguous_template};
 use crate::stamp::references::disk_templates_of;
 use crate::stamp::sharing::{self, Finding, Severity};
 use crate::stamp::{PoolInputs, revision_hash};
+
+/// Largest spec, in bytes as the API server stores it. A VM has the spec, what KubeVirt fills in, and the paths
+/// of all its fields in `managedFields` (which may be twice as long as the spec), and has to fit into the 1.5 MiB
+/// that etcd takes; KubeVirt writes the spec into a revision of its own when the VM starts. `tests/it/bounds.rs`
+/// measures that the bound holds.
+pub const MAX_SPEC: usize = 384 * 1024;
 
 /// Where it is served.
 pub const PATH: &str = "/admission/validate/virtualmachineconfigs";
@@ -80,6 +87,15 @@ fn judge(request: &Request, object: &Value, users: &[&VirtualMachinePool]) -> Ve
         verdict.causes.push(Cause::required(Path::spec(), message));
         return verdict;
     };
+    let size = stored_size(spec);
+    if size > MAX_SPEC {
+        let message = format!(
+            "has {size} bytes as JSON; at most {MAX_SPEC}, since a VM, with all that is noted on it, has to fit \
+             into what etcd takes"
+        );
+        verdict.causes.push(Cause::invalid(Path::spec(), message));
+        return verdict;
+    }
     verdict.causes.extend(spec_shape::check(spec));
     let whole = &object["spec"];
     for finding in sharing::misplaced(whole, &request.namespace) {

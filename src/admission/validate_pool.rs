@@ -11,22 +11,25 @@ use serde_json::Value;
 
 use super::field::{Cause, Path};
 use super::hooks::{HookKind, HookSpec, NOT_BEING_DELETED, SPEC_CHANGED, rule};
-use super::metadata::{check_annotations, check_labels, check_names, is_dns_subdomain, not_a_name};
+use super::metadata::{
+    ANNOTATION_BUDGET, check_annotations, check_labels, check_names, is_dns_subdomain, not_a_name,
+};
 use super::objects::{Lookup, VmName};
 use super::review::{Operation, Request};
 use super::unsupported;
 use super::verdict::{Verdict, some_of};
+use crate::api::annotations::STAMP;
 use crate::api::pool::MAX_REPLICAS;
 use crate::api::{
     GROUP, POOL_PLURAL, VERSION, VirtualMachineConfig, VirtualMachinePool, VirtualMachinePoolSpec,
 };
-use crate::stamp::PoolInputs;
 use crate::stamp::names::{
     LABEL_BUDGET, NameRefusal, check_config_name, check_disk_names, check_ordinal, check_pool_name,
     check_prefix,
 };
 use crate::stamp::references::disk_templates_of;
 use crate::stamp::sharing::{Severity, for_several_vms};
+use crate::stamp::{PoolInputs, StampMark};
 
 /// Where it is served.
 pub const PATH: &str = "/admission/validate/virtualmachinepools";
@@ -289,6 +292,7 @@ impl<'a> Pool<'a> {
                 annotations.map(|(key, value)| (key.as_str(), value.as_str())),
             ));
         }
+        causes.extend(self.check_mark());
         if let Some(names) = &self.spec().name_generation {
             let field = Path::spec().child("nameGeneration");
             for (list, shared) in [
@@ -300,6 +304,25 @@ impl<'a> Pool<'a> {
             }
         }
         causes
+    }
+
+    /// The mark on each VM holds what the pool says of its VMs, annotations included: they count twice.
+    fn check_mark(&self) -> Option<Cause> {
+        let inputs = PoolInputs::of(&self.object);
+        let own: usize = inputs
+            .virtual_machine_metadata
+            .annotations
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
+        let size = own + StampMark::new("", &inputs).to_annotation().len();
+        (size > ANNOTATION_BUDGET).then(|| {
+            let message = format!(
+                "virtualMachineMetadata and nameGeneration make {size} bytes of annotations on each VM, which has \
+                 its own and, in {STAMP}, a copy of both; at most {ANNOTATION_BUDGET}"
+            );
+            Cause::invalid(Path::spec(), message)
+        })
     }
 
     /// Two pools of one prefix would hold each other's numbers.
@@ -350,10 +373,12 @@ impl<'a> Pool<'a> {
         }
         taken.sort_by_key(|vm| vm.ordinal);
         let names: Vec<&str> = taken.iter().map(|vm| vm.name.as_str()).collect();
-        verdict.warn(format!(
-            "VirtualMachine {} exists and is not this pool's: its number is skipped",
-            some_of(&names)
-        ));
+        let are = if names.len() == 1 {
+            "exists and is not this pool's: its number is skipped"
+        } else {
+            "exist and are not this pool's: their numbers are skipped"
+        };
+        verdict.warn(format!("VirtualMachine {} {are}", some_of(&names)));
     }
 
     /// Whether a user would expect existing VMs to follow their config.

@@ -61,6 +61,8 @@ pub mod reasons {
     pub const FAILED_DELETE: &str = "FailedDelete";
     /// A quota or the API server's own limits refused a create.
     pub const QUOTA: &str = "QuotaExceeded";
+    /// The namespace is being deleted.
+    pub const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
     /// A VM name or a disk name is taken by something that is not this pool's.
     pub const NAME_TAKEN: &str = "NameTaken";
     /// An earlier VM of this number, or a disk of it, is still going away.
@@ -83,6 +85,10 @@ pub mod reasons {
     pub const NOT_CHECKED: &str = "NotChecked";
     /// The pool's spec can't be read by this version of the program.
     pub const INVALID_SPEC: &str = "InvalidSpec";
+    /// The object is in the namespace that the program runs in, where nothing is done.
+    pub const OWN_NAMESPACE: &str = "OwnNamespace";
+    /// Objects that decisions depend on can't be listed.
+    pub const CACHE_INCOMPLETE: &str = "CacheIncomplete";
     /// The program failed inside; it goes on with a delay.
     pub const INTERNAL_ERROR: &str = "InternalError";
 }

@@ -10,6 +10,7 @@ use super::store::{Index, Key, View};
 use crate::api::{
     VirtualMachineConfigStatus, VirtualMachinePool, VirtualMachinePoolStatus, annotations, labels,
 };
+use crate::json;
 use crate::kubevirt::{DiskView, Owner, VmView, VmiView};
 use crate::stamp;
 
@@ -149,14 +150,17 @@ pub struct ConfigEntry {
     pub history_limit: Option<usize>,
     /// What was last said of it.
     pub status: VirtualMachineConfigStatus,
+    /// Why its spec could not be read as a whole: no VM is to come of a part. The spec is empty then.
+    pub unreadable: Option<String>,
 }
 
 impl ConfigEntry {
     /// Reads `object`. `None` only if it has no name, namespace or UID.
-    pub fn read(mut object: DynamicObject) -> Option<Self> {
+    pub fn read(object: impl Into<json::Object>) -> Option<Self> {
+        let json::Object { mut object, is_cut } = object.into();
         let id = Identity::read(&object.metadata)?;
         let spec = match object.data.get_mut("spec").map(Value::take) {
-            Some(Value::Object(spec)) => spec,
+            Some(Value::Object(spec)) if !is_cut => spec,
             _ => Map::new(),
         };
         let status = object
@@ -175,6 +179,12 @@ impl ConfigEntry {
                 .and_then(|map| map.get(annotations::REVISION_HISTORY_LIMIT))
                 .and_then(|limit| limit.parse().ok()),
             status: status.unwrap_or_default(),
+            unreadable: is_cut.then(|| {
+                format!(
+                    "the spec is nested deeper than can be read: at most {} levels",
+                    json::MAX_DEPTH
+                )
+            }),
         })
     }
 }
@@ -211,8 +221,13 @@ pub struct RevisionEntry {
 }
 
 impl RevisionEntry {
-    /// Reads `object`. `None` only if it has no name, namespace, UID or label.
-    pub fn read(mut object: DynamicObject) -> Option<Self> {
+    /// Reads `object`. `None` only if it has no name, namespace, UID or label, or is nested deeper than any
+    /// that this program makes: nothing is to be stamped from a part.
+    pub fn read(object: impl Into<json::Object>) -> Option<Self> {
+        let json::Object { mut object, is_cut } = object.into();
+        if is_cut {
+            return None;
+        }
         let id = Identity::read(&object.metadata)?;
         let spec = match object.data.pointer_mut("/data/spec").map(Value::take) {
             Some(Value::Object(spec)) => spec,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::{Caches, Index, Kind};
@@ -64,6 +65,13 @@ impl Collector for CacheMetrics {
             encoder.encode_descriptor("vmpool_cache_synced", help, None, MetricType::Gauge)?;
         for (kind, _, synced) in rows {
             gauge(usize::from(synced)).encode(family.encode_family(&[("kind", kind.as_str())])?)?;
+        }
+        let help = "How often a kind could not be listed or watched";
+        let mut family =
+            encoder.encode_descriptor("vmpool_cache_failures", help, None, MetricType::Counter)?;
+        for (kind, _, _) in rows {
+            let times = ConstCounter::new(self.caches.troubles.times(kind));
+            times.encode(family.encode_family(&[("kind", kind.as_str())])?)?;
         }
         let help = "VMs that are members of a pool";
         let family = encoder.encode_descriptor("vmpool_members", help, None, MetricType::Gauge)?;

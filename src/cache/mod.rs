@@ -5,7 +5,9 @@
 //! Decisions wait for [`Caches::is_synced`]. VMs are watched without a selector, since losing a label must
 //! not lose a member; of those that are not ours next to nothing is kept. DataVolumes and claims are watched
 //! as metadata, since the disk check reads nothing else. Kinds that are not installed are waited for
-//! (KubeVirt, CDI, and our own), and that they are not is itself an answer: see [`Store::installed`].
+//! (KubeVirt, CDI, and our own), and that they are not is itself an answer: see [`Store::installed`]. A kind
+//! that can't be read holds all decisions up, and everybody is told so ([`trouble`]); one object that can't be
+//! read holds up nothing.
 
 mod affected;
 mod entries;
@@ -13,6 +15,7 @@ mod metrics;
 mod store;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod watch;
 
 use std::sync::Arc;
@@ -20,8 +23,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Client;
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::PartialObjectMeta;
+use kube::api::ApiResource;
 use tokio::sync::watch as channel;
 
 pub use affected::{Affected, Dirty};
@@ -30,6 +32,7 @@ pub use metrics::CacheMetrics;
 pub use store::{Change, Index, Key, Step, Store, View};
 
 use crate::api::{self, labels};
+use crate::json::{Head, Object};
 use crate::kubevirt::{self, DiskView, VmView, VmiView};
 use crate::rights::Right;
 
@@ -53,6 +56,7 @@ pub struct Caches {
     /// Who is to look again.
     pub dirty: Dirty,
     synced: channel::Sender<bool>,
+    troubles: trouble::Troubles,
 }
 
 /// The kinds that are kept.
@@ -101,6 +105,7 @@ impl Default for Caches {
             claims: Store::default(),
             dirty: Dirty::default(),
             synced: channel::Sender::new(false),
+            troubles: trouble::Troubles::default(),
         }
     }
 }
@@ -237,18 +242,24 @@ async fn feeds(caches: &Caches, client: &Client) {
         feed!(Vms, vms),
         feed!(Vmis, vmis),
     );
-    let disk = |object: PartialObjectMeta<DynamicObject>| DiskView::read(&object.metadata);
+    let disk = |object: Head| DiskView::read(&object.metadata);
     tokio::join!(
         claims.run(client, &claim, None, disk),
-        configs.run(client, &config, None, ConfigEntry::read),
-        data_volumes.run(client, &data_volume, None, disk),
-        pools.run(client, &pool, None, PoolEntry::read),
-        revisions.run(client, &revision, Some(labels::CONFIG), RevisionEntry::read),
-        vms.run(client, &vm, None, |object: DynamicObject| VmView::read(
-            &object
+        configs.run(client, &config, None, |object: Object| ConfigEntry::read(
+            object
         )),
-        vmis.run(client, &vmi, None, |object: DynamicObject| VmiView::read(
-            &object
+        data_volumes.run(client, &data_volume, None, disk),
+        pools.run(client, &pool, None, |object: Object| PoolEntry::read(
+            object.object
+        )),
+        revisions.run(client, &revision, Some(labels::CONFIG), |object: Object| {
+            RevisionEntry::read(object)
+        }),
+        vms.run(client, &vm, None, |object: Object| VmView::read(
+            &object.object
+        )),
+        vmis.run(client, &vmi, None, |object: Object| VmiView::read(
+            &object.object
         )),
     );
 }

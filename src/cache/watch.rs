@@ -81,6 +81,7 @@ impl<V: View + Concerns> Feed<'_, V> {
                         %error,
                         "Failed to ask which kinds the API server has"
                     );
+                    self.caches.troubles.note(self.kind, error.to_string());
                 }
             }
             tokio::time::sleep(ASK_AGAIN).await;
@@ -107,7 +108,8 @@ impl<V: View + Concerns> Feed<'_, V> {
                 Err(error) if is_unknown_kind(&error) => return,
                 Err(error) => {
                     // The same error again on each retry is one line.
-                    let text = error.to_string();
+                    let text = described(&error);
+                    self.caches.troubles.note(self.kind, text.clone());
                     if text != last_error {
                         tracing::warn!(cache = self.kind.as_str(), error = text, "Watch failed");
                         last_error = text;
@@ -134,6 +136,9 @@ impl<V: View + Concerns> Feed<'_, V> {
     fn take(&self, step: Step<V>) {
         let is_for_all = matches!(step, Step::InitDone | Step::NotInstalled);
         let is_list = matches!(step, Step::Init);
+        if !matches!(step, Step::Init | Step::InitApply(_)) {
+            self.caches.troubles.end(self.kind);
+        }
         for change in self.store.take(step) {
             self.caches.dirty.mark(V::concerns(self.caches, &change));
         }
@@ -182,6 +187,20 @@ fn is_unknown_kind(error: &watcher::Error) -> bool {
 /// Of a group that it doesn't know the API server says so in plain text, without a reason.
 fn is_404(status: &Status) -> bool {
     status.code == 404
+}
+
+/// The error with what is behind it: "failed to perform initial object list" says nothing.
+fn described(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let why = error.to_string();
+        if !text.contains(&why) {
+            text = format!("{text}: {why}");
+        }
+        source = error.source();
+    }
+    text
 }
 
 fn key_of(meta: &ObjectMeta) -> Option<Key> {

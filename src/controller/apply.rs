@@ -32,6 +32,10 @@ const BUDGET: Duration = Duration::from_secs(5);
 /// So much of a failure's text is told.
 const LONGEST_FAILURE: usize = 500;
 
+/// When a namespace that is being deleted is tried again: it may be, for a finalizer, for days, and will not
+/// take a VM before it has gone and been made anew.
+const NAMESPACE_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+
 /// A window that has not been used for so long starts small again.
 const WINDOW_FORGOTTEN: Duration = Duration::from_secs(10);
 
@@ -76,6 +80,19 @@ impl Pace {
             self.backoff.reset();
             return None;
         };
+        if failed
+            .iter()
+            .any(|(_, f)| f.category() == Category::Terminating)
+        {
+            // One condition, told once, whichever VM met with it: the pool itself is about to go.
+            return Some(Failure {
+                reason: reasons::NAMESPACE_TERMINATING,
+                message: "the namespace is being deleted: no VM can be made".to_owned(),
+                retry_at: now
+                    .checked_add(NAMESPACE_PATIENCE)
+                    .unwrap_or(Timestamp::MAX),
+            });
+        }
         let asked = failed.iter().filter_map(|(_, f)| f.retry_after()).max();
         let delay = self.backoff.next(asked, succeeded);
         // A delete or release that is throttled stays one: the plan holds back what the reason names.

@@ -13,12 +13,13 @@ use kube::api::{
     PatchParams, PostParams, Preconditions,
 };
 use kube::client::Body;
-use kube::core::{PartialObjectMeta, Request, Resource as _, Status};
+use kube::core::{Request, Resource as _, Status};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use crate::api::MANAGER;
+use crate::json::{Head, Object};
 
 /// The API server gives up on a write after 34 seconds; an answer that takes longer is none.
 const CALL_TIMEOUT: Duration = Duration::from_secs(35);
@@ -49,6 +50,7 @@ impl CallFailure {
             Self::LoseAnswer { .. } => Category::Unanswered,
             Self::Refuse { status, .. } => match status.code {
                 403 if status.message.contains("exceeded quota") => Category::Quota,
+                403 if is_namespace_terminating(status) => Category::Terminating,
                 403 => Category::Forbidden,
                 404 => Category::NotFound,
                 409 => Category::Conflict,
@@ -100,6 +102,8 @@ pub(super) enum Category {
     Quota,
     /// The API server fails.
     Server,
+    /// The namespace is being deleted and takes nothing new.
+    Terminating,
     /// The API server has too much to do.
     Throttled,
     /// Nothing is known.
@@ -130,7 +134,7 @@ impl Place<'_> {
 }
 
 /// Metadata of an answer: what callers need of it.
-pub(super) type Meta = PartialObjectMeta<DynamicObject>;
+pub(super) type Meta = Head;
 
 impl Calls {
     /// Through this client.
@@ -165,7 +169,7 @@ impl Calls {
             .get(place.name, &GetParams::default())
             .map_err(unsent)?;
         match self.send(request).await {
-            Ok(object) => Ok(Some(object)),
+            Ok(Object { object, .. }) => Ok(Some(object)),
             Err(failure) if failure.is_not_found() => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -200,7 +204,7 @@ impl Calls {
             .request()
             .delete(place.name, &params)
             .map_err(unsent)?;
-        let _: Value = self.send(request).await?;
+        let _: IgnoredAny = self.send(request).await?;
         Ok(())
     }
 
@@ -214,7 +218,8 @@ impl Calls {
             .request()
             .patch(place.name, &patch_params(), patch)
             .map_err(unsent)?;
-        self.send(request).await
+        let Object { object, .. } = self.send(request).await?;
+        Ok(object)
     }
 
     /// Merges into an object's status.
@@ -296,6 +301,14 @@ fn as_go_writes(json: &str) -> Vec<u8> {
         }
     }
     body.into_bytes()
+}
+
+/// The API server's admission names the cause (`v1.NamespaceTerminatingCause`).
+fn is_namespace_terminating(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes
+        .into_iter()
+        .any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 fn lost(error: &impl ToString) -> CallFailure {

@@ -37,6 +37,8 @@ pub(super) struct ConfigTask {
     backoff: Backoff,
     /// What was numbered last, as long as the cache may not show it yet: name and number.
     numbered: Option<(String, i64)>,
+    /// Why no VM can come of it, as far as an event has told of it.
+    told: Option<String>,
     fault: Option<String>,
 }
 
@@ -58,18 +60,42 @@ impl ConfigTask {
             status: StatusWriter::default(),
             backoff: Backoff::default(),
             numbered: None,
+            told: None,
             fault,
         }
     }
 
     async fn tend(&mut self, config: &ConfigEntry) -> Result<Next, CallFailure> {
+        let accepted = accepted(config, self.shared.declines(&self.key.namespace));
+        if accepted.status == "False" {
+            self.tell(&accepted).await;
+            return self.write_status(config, None, accepted).await;
+        }
         let revisions = self.known_revisions();
         let latest = self.ensure_revision(config, &revisions).await?;
-        let wait = self.write_status(config, latest.as_deref()).await?;
+        let wait = self
+            .write_status(config, latest.as_deref(), accepted)
+            .await?;
         if let Some(latest) = &latest {
             self.prune(config, &revisions, latest).await?;
         }
         Ok(wait)
+    }
+
+    /// Says once why no VM can come of the config.
+    async fn tell(&mut self, accepted: &Accepted) {
+        if self.told.as_ref() == Some(&accepted.message) {
+            return;
+        }
+        self.told = Some(accepted.message.clone());
+        let note = Note {
+            warning: true,
+            reason: accepted.reason,
+            message: accepted.message.clone(),
+        };
+        self.events
+            .send(&self.shared.calls, &note, clock::now())
+            .await;
     }
 
     /// The cached revisions, with the number that was given last even where the cache doesn't show it yet.
@@ -207,13 +233,14 @@ impl ConfigTask {
         &mut self,
         config: &ConfigEntry,
         latest: Option<&str>,
+        accepted: Accepted,
     ) -> Result<Next, CallFailure> {
         let shared = Arc::clone(&self.shared);
         let pools = shared
             .caches
             .pools_of_config(&config.id.namespace, &config.id.name)
             .len();
-        let wanted = status(config, latest, pools, clock::now());
+        let wanted = status(config, latest, pools, accepted, clock::now());
         let now = Instant::now();
         let version = &config.id.resource_version;
         let verdict = self
@@ -247,18 +274,43 @@ impl ConfigTask {
     }
 }
 
+/// Whether VMs can come of a config.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Accepted {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+/// What is to be said of `config`; `declined` is why nothing is done in its namespace.
+fn accepted(config: &ConfigEntry, declined: Option<String>) -> Accepted {
+    let refused = |reason, message| Accepted {
+        status: "False",
+        reason,
+        message,
+    };
+    match (declined, &config.unreadable) {
+        (Some(message), _) => refused(reasons::OWN_NAMESPACE, message),
+        (None, Some(message)) => refused(reasons::INVALID_SPEC, message.clone()),
+        (None, None) => Accepted {
+            status: "Unknown",
+            reason: reasons::NOT_CHECKED,
+            message: "KubeVirt has not been asked for its verdict".to_owned(),
+        },
+    }
+}
+
 /// The status of a config.
 fn status(
     config: &ConfigEntry,
     latest: Option<&str>,
     pools: usize,
+    accepted: Accepted,
     now: Timestamp,
 ) -> VirtualMachineConfigStatus {
-    let before = config
-        .status
-        .conditions
-        .iter()
-        .find(|condition| condition.type_ == types::ACCEPTED && condition.status == "Unknown");
+    let before = config.status.conditions.iter().find(|condition| {
+        condition.type_ == types::ACCEPTED && condition.status == accepted.status
+    });
     let whole_second = Timestamp::from_second(now.as_second()).unwrap_or(now);
     VirtualMachineConfigStatus {
         observed_generation: Some(config.id.generation),
@@ -266,9 +318,9 @@ fn status(
         pools: i32::try_from(pools).unwrap_or(i32::MAX),
         conditions: vec![Condition {
             type_: types::ACCEPTED.to_owned(),
-            status: "Unknown".to_owned(),
-            reason: reasons::NOT_CHECKED.to_owned(),
-            message: "KubeVirt has not been asked for its verdict".to_owned(),
+            status: accepted.status.to_owned(),
+            reason: accepted.reason.to_owned(),
+            message: accepted.message,
             observed_generation: Some(config.id.generation),
             last_transition_time: before.map_or(Time(whole_second), |condition| {
                 condition.last_transition_time.clone()
@@ -326,5 +378,43 @@ impl Actor for ConfigTask {
 
     fn pause(&self) -> Duration {
         PAUSE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixtures::config;
+    use super::*;
+    use crate::json;
+
+    #[test]
+    fn what_no_vm_can_come_of_is_refused_with_its_reason() {
+        let plain = config("desktop", json!({"runStrategy": "Always"}));
+        assert_eq!(accepted(&plain.config_entry(), None).status, "Unknown");
+        let declined = accepted(&plain.config_entry(), Some("because".to_owned()));
+        assert_eq!(
+            (declined.status, declined.reason, declined.message.as_str()),
+            ("False", reasons::OWN_NAMESPACE, "because")
+        );
+        let cut = json::Object {
+            object: plain.dynamic(),
+            is_cut: true,
+        };
+        let entry = ConfigEntry::read(cut).unwrap();
+        assert!(entry.spec.is_empty(), "no VM of a part of a spec");
+        let verdict = accepted(&entry, None);
+        assert_eq!(
+            (verdict.status, verdict.reason),
+            ("False", reasons::INVALID_SPEC)
+        );
+        assert!(
+            verdict.message.contains("at most 100 levels"),
+            "{verdict:?}"
+        );
+        let status = status(&entry, None, 2, verdict, clock::now());
+        assert_eq!(status.latest_revision, None);
+        assert_eq!(status.conditions[0].observed_generation, Some(1));
     }
 }

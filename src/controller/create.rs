@@ -229,7 +229,7 @@ fn effect(outcome: &Outcome) -> Effect {
 /// Whether a failure is that of its object or of all.
 pub(super) fn effect_of(failure: &CallFailure) -> Effect {
     match failure.category() {
-        Category::Quota | Category::Throttled => Effect::Refused,
+        Category::Quota | Category::Terminating | Category::Throttled => Effect::Refused,
         Category::Conflict
         | Category::Forbidden
         | Category::Invalid

@@ -61,6 +61,8 @@ pub struct ControllerConfig {
     pub client: Client,
     /// What is known of the cluster.
     pub caches: Arc<Caches>,
+    /// The namespace that this program runs in, which its webhooks leave alone.
+    pub own_namespace: String,
     /// Limits per pass of one pool.
     pub limits: Limits,
     /// Most creates and deletes under way at once, over all pools.
@@ -79,6 +81,7 @@ pub struct ControllerConfig {
 pub(crate) struct Shared {
     calls: Calls,
     caches: Arc<Caches>,
+    own_namespace: String,
     permits: Semaphore,
     limits: Limits,
     max_in_flight: usize,
@@ -93,6 +96,7 @@ impl Shared {
         Self {
             calls: Calls::new(config.client),
             caches: config.caches,
+            own_namespace: config.own_namespace,
             permits: Semaphore::new(config.max_in_flight.max(1)),
             limits: config.limits,
             max_in_flight: config.max_in_flight.max(1),
@@ -101,6 +105,16 @@ impl Shared {
             instance: config.instance,
             shutdown: config.shutdown,
         }
+    }
+
+    /// Why nothing is done for objects of this namespace, if so.
+    fn declines(&self, namespace: &str) -> Option<String> {
+        (namespace == self.own_namespace).then(|| {
+            format!(
+                "nothing is done in {namespace}, the namespace that vmpool runs in, since its webhooks leave \
+                 that one alone: use another namespace"
+            )
+        })
     }
 
     /// Waits for a turn. Turns are given in the order of asking, so that no pool waits for all of another's.
@@ -151,7 +165,8 @@ pub async fn run(config: ControllerConfig) {
     tracing::info!("Controller stopped");
 }
 
-/// Waits until the first decision can be made, and says what it is waiting for.
+/// Waits until the first decision can be made, and says what it is waiting for. Returns also when that may be
+/// for ever: tasks wait for themselves, and are there to say so.
 async fn wait_for_caches(shared: &Shared) {
     let patience = std::time::Duration::from_secs(10);
     loop {
@@ -165,6 +180,9 @@ async fn wait_for_caches(shared: &Shared) {
                 let kinds: Vec<_> = shared.caches.waiting_for();
                 let kinds: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
                 tracing::warn!(kinds = kinds.join(","), "Waiting for caches to be complete");
+                if shared.caches.stuck(std::time::Instant::now()).is_some() {
+                    return;
+                }
             }
         }
     }
@@ -278,7 +296,8 @@ pub fn rules() -> Vec<Right> {
             &["virtualmachineinstances"],
         ),
         Right::to(
-            "and so is its launcher pod: Services and autoscalers select that one",
+            "and so is its launcher pod: Services and autoscalers select that one; of all namespaces, as pools may \
+             be in any and RBAC knows no labels, though only pods of former members' instances are touched",
             &["list", "patch"],
             "",
             &["pods"],

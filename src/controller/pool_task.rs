@@ -360,21 +360,31 @@ impl Actor for PoolTask {
     const TASK: Task = Task::Pool;
 
     async fn pass(&mut self) -> Next {
-        if !self.shared.caches.is_synced() {
-            // Whoever completes a cache wakes everybody.
-            return Next::Idle;
+        let caches = &self.shared.caches;
+        let found = caches.pool(&self.key.namespace, &self.key.name);
+        let found = found.filter(|pool| pool.id.uid == self.uid);
+        if !caches.is_synced() {
+            // Whoever completes a cache, or finds that it can't be, wakes everybody.
+            return match (caches.stuck(std::time::Instant::now()), found) {
+                (Some(what), Some(entry)) => {
+                    let message = format!("nothing is done while vmpool {what}");
+                    self.report(&entry, reasons::CACHE_INCOMPLETE, message)
+                        .await
+                }
+                (None, _) | (_, None) => Next::Idle,
+            };
         }
-        let found = self.shared.caches.pool(&self.key.namespace, &self.key.name);
-        let Some(entry) = found.filter(|pool| pool.id.uid == self.uid) else {
+        let Some(entry) = found else {
             return Next::Over;
         };
         let began = Instant::now();
         if let Some(message) = self.fault.take() {
             self.report(&entry, reasons::INTERNAL_ERROR, message).await;
         }
-        let next = match &entry.object {
-            Ok(pool) => self.tend(&entry, pool).await,
-            Err(undecodable) => {
+        let next = match (self.shared.declines(&self.key.namespace), &entry.object) {
+            (Some(message), _) => self.report(&entry, reasons::OWN_NAMESPACE, message).await,
+            (None, Ok(pool)) => self.tend(&entry, pool).await,
+            (None, Err(undecodable)) => {
                 let message = format!(
                     "this version of the program can't read the pool: {}",
                     undecodable.message

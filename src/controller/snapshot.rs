@@ -232,8 +232,12 @@ fn target(caches: &Caches, entry: &PoolEntry) -> (Config, Option<Arc<RevisionEnt
                     && condition.status == "False"
                     && condition.observed_generation == Some(config.id.generation)
             });
+            let refused = config
+                .unreadable
+                .as_ref()
+                .or(refused.map(|refused| &refused.message));
             match (refused, current) {
-                (Some(refused), _) => (Config::Refused(refused.message.clone()), None),
+                (Some(why), _) => (Config::Refused(why.clone()), None),
                 (None, Some(current)) => (Config::Ready, Some(current)),
                 (None, None) => (Config::Pending, None),
             }

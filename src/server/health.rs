@@ -3,6 +3,7 @@
 //! Ready means that every named check passes: what has to be there before requests are of use. Alive means
 //! that every long-running task is still there and, where it says so from time to time, has said so lately:
 //! what only a restart helps against. Neither looks at the API server: its outage is no reason to restart.
+//! What is amiss and keeps no request from being answered is said beside, below the "ok".
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,6 +29,8 @@ struct Inner {
     /// Why each check fails, by name; `None` if it passes.
     checks: BTreeMap<&'static str, Option<String>>,
     tasks: BTreeMap<&'static str, Task>,
+    /// What is amiss and no reason to get no requests.
+    notices: BTreeMap<&'static str, String>,
 }
 
 #[derive(Debug)]
@@ -79,6 +82,15 @@ impl Health {
             health: self.clone(),
             name,
         }
+    }
+
+    /// Says what is amiss though requests can be answered; `None` takes it back.
+    pub fn notice(&self, name: &'static str, what: Option<String>) {
+        let mut inner = self.lock();
+        match what {
+            Some(what) => inner.notices.insert(name, what),
+            None => inner.notices.remove(name),
+        };
     }
 
     /// What keeps the program from being ready, by name.
@@ -165,7 +177,7 @@ pub fn router(health: Health, registry: Arc<Registry>) -> Router {
         get(
             |State(health): State<Health>| async move { report(&health.not_alive(Instant::now())) },
         );
-    let ready = get(|State(health): State<Health>| async move { report(&health.not_ready()) });
+    let ready = get(|State(health): State<Health>| async move { report_ready(&health) });
     let metrics = get(move || async move { metrics(&registry) });
     Router::new()
         .route("/livez", live)
@@ -183,6 +195,18 @@ fn report(failing: &[(&'static str, String)]) -> Response {
         writeln!(body, "[-] {name}: {reason}").expect("a String takes all that is written");
     }
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+}
+
+fn report_ready(health: &Health) -> Response {
+    let failing = health.not_ready();
+    if !failing.is_empty() {
+        return report(&failing);
+    }
+    let mut body = String::from("ok\n");
+    for (name, what) in &health.lock().notices {
+        writeln!(body, "[!] {name}: {what}").expect("a String takes all that is written");
+    }
+    body.into_response()
 }
 
 fn metrics(registry: &Registry) -> Response {

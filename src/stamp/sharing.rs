@@ -106,7 +106,8 @@ pub fn fixed_identity(spec: &Value) -> Vec<Finding> {
                 findings.push(Finding {
                     path: path.to_owned(),
                     severity: Severity::Warn,
-                    message: format!("several VMs would have {value}: {why}"),
+                    // Not the value: a certificate of `launchSecurity` is one, too.
+                    message: format!("several VMs would have the same value here: {why}"),
                 });
             }
         });

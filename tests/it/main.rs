@@ -22,6 +22,7 @@ mod objects;
 mod shared;
 mod space;
 
+mod bounds;
 mod config_gone;
 mod defaulting;
 mod deletion;

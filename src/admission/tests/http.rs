@@ -13,7 +13,7 @@ use super::super::{
     AdmissionMetrics, AdmissionState, defaulting, hooks, router, stamping, validate_config,
     validate_pool, validate_scale,
 };
-use super::{Fake, OURSELVES, body, config, pool, scale};
+use super::{Fake, OURSELVES, UID, body, config, pool, scale};
 
 async fn post(fake: &Fake, path: &str, body: impl Into<Body>) -> (StatusCode, Value) {
     let state = AdmissionState {
@@ -33,12 +33,12 @@ async fn post(fake: &Fake, path: &str, body: impl Into<Body>) -> (StatusCode, Va
 }
 
 /// The response for a review of `object`; its uid must be the request's.
-async fn reviewed(fake: &Fake, path: &str, review: &Value) -> Value {
+pub(super) async fn reviewed(fake: &Fake, path: &str, review: impl ToString) -> Value {
     let (status, answer) = post(fake, path, review.to_string()).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
-    assert_eq!(answer["response"]["uid"], review["request"]["uid"]);
+    assert_eq!(answer["response"]["uid"], UID);
     answer["response"].clone()
 }
 

@@ -1,6 +1,7 @@
 //! Cases of the catalogue and rows of the matrix, at the functions that decide them. Names begin with the
 //! case (`vd_01`) or row (`m54`) that they are about.
 
+mod bounds;
 mod config;
 mod defaulting;
 mod hook_specs;
@@ -19,6 +20,9 @@ use super::objects::{Lookup, Objects, StoredRevision, Unavailable, VmName};
 use super::review::Request;
 use super::verdict::Verdict;
 use crate::api::{VirtualMachineConfig, VirtualMachinePool};
+
+/// The uid of every request.
+const UID: &str = "e2e4";
 
 /// The user name of the program in these tests.
 const OURSELVES: &str = "system:serviceaccount:vmpool-system:vmpool";
@@ -74,7 +78,7 @@ fn body(object: &Value, stored: &Value) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "e2e4",
+            "uid": UID,
             "kind": {"group": group, "version": version, "kind": object["kind"].as_str().unwrap_or_default()},
             "name": object["metadata"]["name"].as_str().unwrap_or_default(), "namespace": "team",
             "operation": if stored.is_null() {"CREATE"} else {"UPDATE"},

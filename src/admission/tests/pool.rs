@@ -243,7 +243,7 @@ fn names_of_vms_that_exist_are_a_warning() {
     assert!(verdict.causes.is_empty());
     assert_eq!(
         verdict.warnings,
-        ["VirtualMachine web-2, web-3 exists and is not this pool's: its number is skipped"]
+        ["VirtualMachine web-2, web-3 exist and are not this pool's: their numbers are skipped"]
     );
 }
 
