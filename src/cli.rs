@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -24,7 +25,7 @@ pub enum Command {
         dir: PathBuf,
     },
     /// Serve the admission webhooks and run the controller.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 }
 
 /// Settings of `vmpool run`.
@@ -45,6 +46,10 @@ pub struct RunArgs {
     /// Name of this process in the events that it writes.
     #[arg(long, env = "POD_NAME", default_value = "vmpool")]
     pub pod_name: String,
+    /// UID of the pod, by which a restarted container has its Lease again at once. Never that of another process
+    /// that may still run.
+    #[arg(long, env = "POD_UID", hide = true)]
+    pub pod_uid: Option<String>,
     /// Service account that this program runs as. VMs that another account creates are no members: with a wrong
     /// name here, pools get none.
     #[arg(long, default_value = "vmpool")]
@@ -52,6 +57,9 @@ pub struct RunArgs {
     /// Service that the API server reaches the TLS port by; a name in the serving certificate.
     #[arg(long, default_value = "vmpool")]
     pub service: String,
+    /// Where certificates come from.
+    #[command(flatten)]
+    pub certificates: CertificateArgs,
     /// Most VMs that one pass creates or deletes in one pool.
     #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
@@ -61,6 +69,35 @@ pub struct RunArgs {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+}
+
+/// Where certificates come from. Without any of these the program makes them, in a Secret of its namespace.
+#[derive(Args, Clone, Debug)]
+pub struct CertificateArgs {
+    /// PEM file with the serving certificate, from somewhere else; read again when its content changes.
+    #[arg(long, requires = "tls_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// PEM file with its key.
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_key_file: Option<PathBuf>,
+    /// PEM file with its CA, which the program then writes into the caBundles. Without it, somebody else has to.
+    #[arg(long, requires = "tls_cert_file")]
+    pub ca_file: Option<PathBuf>,
+    /// Seconds that a serving certificate lives. Default 90 days.
+    #[arg(long, hide = true, default_value = "7776000", value_parser = parse_seconds)]
+    pub certificate_lifetime: Duration,
+    /// Seconds that a CA lives. Default 2 years.
+    #[arg(long, hide = true, default_value = "63072000", value_parser = parse_seconds)]
+    pub ca_lifetime: Duration,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!(
+            "{text:?} is no whole number of seconds of at least 1"
+        )),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+    }
 }
 
 fn parse_at_least_one(text: &str) -> Result<usize, String> {

@@ -1,4 +1,6 @@
-//! The one place that reads the wall clock. Everything that decides takes the time as an argument.
+//! The one place that reads a clock. Everything that decides takes the time as an argument.
+
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -9,4 +11,17 @@ use k8s_openapi::jiff::Timestamp;
 )]
 pub fn now() -> Timestamp {
     Timestamp::now()
+}
+
+/// Time since the machine started, sleep included: a clock that nobody sets. For what must not depend on the
+/// wall clock, and must notice that the machine was suspended.
+pub fn since_boot() -> Duration {
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(clock);
+    let seconds = u64::try_from(now.tv_sec).expect("the clock starts at zero");
+    let nanoseconds = u32::try_from(now.tv_nsec).expect("it is less than a second");
+    Duration::new(seconds, nanoseconds)
 }

@@ -14,6 +14,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("json", &[]),
     ("rights", &[]),
+    ("lease", &["api", "clock", "rights"]),
     ("telemetry", &["cli"]),
     ("kubevirt", &["api"]),
     ("stamp", &["api", "kubevirt"]),
@@ -31,7 +32,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "controller",
         &[
-            "api", "clock", "json", "kubevirt", "stamp", "plan", "cache", "rights",
+            "api", "clock", "json", "lease", "kubevirt", "stamp", "plan", "cache", "rights",
         ],
     ),
     ("server", &["api", "clock", "admission", "rights"]),
@@ -42,6 +43,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "cache",
             "admission",
             "controller",
+            "lease",
             "rights",
             "server",
         ],
@@ -52,6 +54,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "api",
             "cli",
             "clock",
+            "lease",
             "kubevirt",
             "stamp",
             "plan",

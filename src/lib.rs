@@ -1,8 +1,8 @@
 //! vmpool: pools of stateful virtual machines for KubeVirt.
 //!
 //! Modules depend on each other in one direction only, which a test checks:
-//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `json`, `rights`,
-//! `server` and `telemetry` stand beside.
+//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `json`, `lease`,
+//! `rights`, `server` and `telemetry` stand beside.
 
 pub mod admission;
 pub mod api;
@@ -12,6 +12,7 @@ pub mod clock;
 pub mod controller;
 pub mod json;
 pub mod kubevirt;
+pub mod lease;
 pub mod manifests;
 pub mod plan;
 pub mod rights;

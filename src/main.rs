@@ -16,7 +16,7 @@ fn main() -> anyhow::Result<()> {
                 .install_default()
                 .map_err(|_| anyhow::anyhow!("a crypto provider was installed before"))?;
             let runtime = tokio::runtime::Runtime::new().context("failed to start the runtime")?;
-            runtime.block_on(run::run(args))
+            runtime.block_on(run::run(*args))
         }
     }
 }

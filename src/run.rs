@@ -2,11 +2,13 @@
 //! on until the program is told to stop, and one that ends before ends the program, so that it is never
 //! "Ready but deaf".
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use axum::Router;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use prometheus_client::registry::Registry;
@@ -16,81 +18,119 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, AdmissionMetrics, AdmissionState, CachedObjects, LiveObjects};
 use crate::cache::{CacheMetrics, Caches};
-use crate::cli::RunArgs;
+use crate::cli::{CertificateArgs, RunArgs};
 use crate::controller::{self, ControllerConfig};
-use crate::server::certificates::{self, Certificates};
+use crate::lease::{self, KeepLease, LeaseConfig};
+use crate::plan;
+use crate::server::certificates::{Files, Keeper, KeeperConfig, Lifetimes, Names, Served, Source};
 use crate::server::health::{self, Health};
 use crate::server::listen;
-use crate::{clock, plan};
 
 /// How long tasks may take to stop: requests under way, and one call of the controller's.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often it is looked at whether the certificate is still fresh.
-const CERTIFICATE_CHECK: Duration = Duration::from_hours(1);
 
 /// Runs until a signal, or until a part fails.
 pub async fn run(args: RunArgs) -> Result<()> {
+    let (source, lifetimes) = certificate_source(&args.certificates)?;
     let config = client_config(&args).await?;
     let tls_listener = bind(args.admission_address, "--admission-address")?;
     let plain_listener = bind(args.health_address, "--health-address")?;
-    let certificates = Certificates::make(&args.service, &args.namespace, clock::now())
-        .context("failed to make the serving certificate")?;
 
     let health = Health::new();
     let mut registry = Registry::default();
     let caches = Arc::new(Caches::default());
-    let admission_metrics = AdmissionMetrics::register(&mut registry);
-    let controller_metrics = controller::Metrics::default();
-    controller_metrics.register(&mut registry);
     registry.register_collector(Box::new(CacheMetrics::new(Arc::clone(&caches))));
-    registry.register_collector(certificates.collector());
-
-    let client = Client::try_from(config.clone()).context("failed to make a client")?;
-    let objects = CachedObjects::new(
-        Arc::clone(&caches),
-        LiveObjects::new(config).context("failed to make a client")?,
-    );
-    let webhooks = admission::router(AdmissionState {
-        objects: Arc::new(objects),
-        own_username: admission::service_account_username(&args.namespace, &args.service_account),
-        metrics: admission_metrics,
-    });
+    let served = Served::default();
+    served.register(&mut registry);
+    let webhooks = webhooks(&args, &config, &caches, &mut registry)?;
+    let client = Client::try_from(config).context("failed to make a client")?;
 
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::new(health.clone());
-    let server_config = Arc::clone(&certificates.server_config);
     tasks.spawn(
         "webhooks",
-        listen::tls(tls_listener, server_config, webhooks, shutdown.clone()),
+        serve_tls(tls_listener, served.clone(), webhooks, shutdown.clone()),
     );
+    let keeper = Keeper::new(KeeperConfig {
+        client: client.clone(),
+        source,
+        names: Names {
+            service: args.service.clone(),
+            namespace: args.namespace.clone(),
+        },
+        lifetimes,
+        served,
+        check: health.check("certificates"),
+    });
+    tasks.spawn_endless("certificates", keeper.run(shutdown.clone()));
+    spawn_caches(&mut tasks, &caches, client.clone(), &shutdown);
+    let addresses = (args.admission_address, args.health_address);
+    let controller = controller(args, client, caches, &mut registry, shutdown.clone());
+    tasks.spawn("controller", controller);
     let plain = health::router(health.clone(), Arc::new(registry));
     tasks.spawn(
         "health",
         listen::plain(plain_listener, plain, shutdown.clone()),
     );
-    tasks.spawn_endless(
-        "ca-bundle",
-        publish(client.clone(), certificates, &health, shutdown.clone()),
-    );
-    spawn_caches(&mut tasks, &caches, client.clone(), &shutdown);
-    let controller = controller::run(ControllerConfig {
-        client,
-        caches,
-        own_namespace: args.namespace,
-        limits: plan::Limits { burst: args.burst },
-        max_in_flight: args.max_in_flight,
-        metrics: controller_metrics,
-        plan: plan::plan,
-        instance: args.pod_name,
-        shutdown: shutdown.clone(),
-    });
-    tasks.spawn_endless("controller", controller);
     tracing::info!(
-        webhooks = %args.admission_address,
-        health = %args.health_address,
+        webhooks = %addresses.0,
+        health = %addresses.1,
         "Started"
     );
     tasks.supervise(shutdown).await
+}
+
+/// The webhooks, which answer from the caches.
+fn webhooks(
+    args: &RunArgs,
+    config: &Config,
+    caches: &Arc<Caches>,
+    registry: &mut Registry,
+) -> Result<Router> {
+    let objects = CachedObjects::new(
+        Arc::clone(caches),
+        LiveObjects::new(config.clone()).context("failed to make a client")?,
+    );
+    Ok(admission::router(AdmissionState {
+        objects: Arc::new(objects),
+        own_username: admission::service_account_username(&args.namespace, &args.service_account),
+        metrics: AdmissionMetrics::register(registry),
+    }))
+}
+
+/// The controller, for as long as the Lease is ours.
+fn controller(
+    args: RunArgs,
+    client: Client,
+    caches: Arc<Caches>,
+    registry: &mut Registry,
+    shutdown: CancellationToken,
+) -> impl Future<Output = Result<(), KeepLease>> + Send + 'static {
+    let metrics = controller::Metrics::default();
+    metrics.register(registry);
+    let leads = lease::Metrics::default();
+    leads.register(registry);
+    let election = LeaseConfig {
+        client: client.clone(),
+        holder: holder(&args),
+        namespace: args.namespace.clone(),
+        metrics: leads,
+    };
+    let stop = shutdown.clone();
+    lease::lead(election, shutdown, move |leadership| {
+        controller::run(ControllerConfig {
+            client,
+            caches,
+            own_namespace: args.namespace,
+            limits: plan::Limits { burst: args.burst },
+            max_in_flight: args.max_in_flight,
+            metrics,
+            plan: plan::plan,
+            instance: args.pod_name,
+            leadership,
+            shutdown: stop,
+        })
+    })
 }
 
 async fn client_config(args: &RunArgs) -> Result<Config> {
@@ -126,27 +166,55 @@ fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Keeps our CA in the webhook configurations, and ends when the certificate is about to expire, which ends
-/// the program: the next start makes a new one.
-fn publish(
-    client: Client,
-    certificates: Certificates,
-    health: &Health,
+/// Who we are in the Lease: the pod, or else somebody whom nobody else is.
+fn holder(args: &RunArgs) -> String {
+    let unique = args.pod_uid.clone().unwrap_or_else(|| {
+        // The standard library seeds this at random for each process.
+        let random = RandomState::new().build_hasher().finish();
+        format!("{random:016x}")
+    });
+    format!("{}_{unique}", args.pod_name)
+}
+
+/// Where certificates come from, with what is wrong about that said at once.
+fn certificate_source(args: &CertificateArgs) -> Result<(Source, Lifetimes)> {
+    let lifetimes = Lifetimes {
+        serving: args.certificate_lifetime,
+        authority: args.ca_lifetime,
+    };
+    if lifetimes.serving < Lifetimes::SHORTEST
+        || lifetimes.authority < lifetimes.serving * Lifetimes::AUTHORITY_AT_LEAST
+    {
+        bail!(
+            "--certificate-lifetime must be at least {:?}, and --ca-lifetime {} times as long as it",
+            Lifetimes::SHORTEST,
+            Lifetimes::AUTHORITY_AT_LEAST
+        );
+    }
+    let (Some(certificate), Some(key)) = (&args.tls_cert_file, &args.tls_key_file) else {
+        return Ok((Source::Secret, lifetimes));
+    };
+    let files = Files {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        authority: args.ca_file.clone(),
+    };
+    files
+        .check()
+        .context("failed to use --tls-cert-file, --tls-key-file and --ca-file")?;
+    Ok((Source::Files(files), lifetimes))
+}
+
+/// Serves with TLS as soon as there is a certificate.
+async fn serve_tls(
+    listener: TcpListener,
+    served: Served,
+    router: Router,
     shutdown: CancellationToken,
-) -> impl Future<Output = ()> + Send + 'static {
-    let check = health.check("webhook configurations");
-    async move {
-        let expiry = async {
-            while certificates.is_fresh(clock::now()) {
-                tokio::time::sleep(CERTIFICATE_CHECK).await;
-            }
-            tracing::warn!("The serving certificate is about to expire: restarting");
-        };
-        let publishing = certificates::publish(client, &certificates.ca_pem, check, shutdown);
-        tokio::select! {
-            () = publishing => {}
-            () = expiry => {}
-        }
+) -> std::io::Result<()> {
+    match served.config(&shutdown).await {
+        Some(config) => listen::tls(listener, config, router, shutdown).await,
+        None => Ok(()),
     }
 }
 

@@ -335,14 +335,15 @@ impl PoolTask {
         applied.fail(failure);
     }
 
-    /// Whether another call may be begun: not when the process is about to end, the pool has changed since
-    /// the plan, or the pass has taken long enough.
+    /// Whether another call may be begun: not when the process is about to end or leads no more, the pool has
+    /// changed since the plan, or the pass has taken long enough.
     fn goes_on(&self, pool: &Identity) -> impl Fn() -> bool + use<> {
         let shared = std::sync::Arc::clone(&self.shared);
         let pool = pool.clone();
         let deadline = Instant::now() + BUDGET;
         move || {
             !shared.shutdown.is_cancelled()
+                && shared.calls.may_write()
                 && Instant::now() < deadline
                 && shared
                     .caches

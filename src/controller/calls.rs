@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::api::MANAGER;
 use crate::json::{Head, Object};
+use crate::lease::Leadership;
 
 /// The API server gives up on a write after 34 seconds; an answer that takes longer is none.
 const CALL_TIMEOUT: Duration = Duration::from_secs(35);
@@ -114,6 +115,7 @@ pub(super) enum Category {
 #[derive(Clone)]
 pub(super) struct Calls {
     client: Client,
+    leadership: Leadership,
 }
 
 /// Where an object is.
@@ -137,9 +139,14 @@ impl Place<'_> {
 pub(super) type Meta = Head;
 
 impl Calls {
-    /// Through this client.
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
+    /// Through this client; writes only while we lead.
+    pub(super) fn new(client: Client, leadership: Leadership) -> Self {
+        Self { client, leadership }
+    }
+
+    /// Whether a write would be sent.
+    pub(super) fn may_write(&self) -> bool {
+        self.leadership.is_held()
     }
 
     /// Creates an object.
@@ -240,6 +247,9 @@ impl Calls {
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<T, CallFailure> {
+        if request.method() != http::Method::GET && !self.may_write() {
+            return Err(not_leading());
+        }
         let exchange = async {
             let response = self.client.send(request.map(Body::from)).await?;
             let (head, body) = response.into_parts();
@@ -314,6 +324,16 @@ fn is_namespace_terminating(status: &Status) -> bool {
 fn lost(error: &impl ToString) -> CallFailure {
     CallFailure::LoseAnswer {
         reason: error.to_string(),
+    }
+}
+
+/// Not done: another replica may lead now, and this process is about to end.
+fn not_leading() -> CallFailure {
+    CallFailure::Refuse {
+        status: Status::failure("this replica does not lead any more", "")
+            .with_code(503)
+            .boxed(),
+        retry_after: None,
     }
 }
 

@@ -47,6 +47,7 @@ use self::supervise::Handle;
 use crate::api;
 use crate::cache::{Affected, Caches, Key};
 use crate::kubevirt;
+use crate::lease::Leadership;
 use crate::plan::{Limits, Plan, Snapshot};
 use crate::rights::Right;
 
@@ -73,6 +74,8 @@ pub struct ControllerConfig {
     pub plan: Planner,
     /// Name of this process, for events.
     pub instance: String,
+    /// Whether this process may write: asked before every call that does.
+    pub leadership: Leadership,
     /// Cancelled when the process is to end: calls under way are finished, none is begun.
     pub shutdown: CancellationToken,
 }
@@ -94,7 +97,7 @@ pub(crate) struct Shared {
 impl Shared {
     fn new(config: ControllerConfig) -> Self {
         Self {
-            calls: Calls::new(config.client),
+            calls: Calls::new(config.client, config.leadership),
             caches: config.caches,
             own_namespace: config.own_namespace,
             permits: Semaphore::new(config.max_in_flight.max(1)),
@@ -140,7 +143,8 @@ struct Running {
     handle: Handle,
 }
 
-/// Runs the controller until `shutdown`. Only one may write at a time in a cluster.
+/// Runs the controller until `shutdown`. Only one may write at a time in a cluster: whoever drops this future,
+/// since the Lease is lost, drops all calls that are under way.
 pub async fn run(config: ControllerConfig) {
     let shared = Arc::new(Shared::new(config));
     let mut tasks = Tasks {

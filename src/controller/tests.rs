@@ -2,6 +2,7 @@
 
 mod calls;
 mod declined;
+mod leadership;
 mod occupied;
 mod played;
 mod revisions;

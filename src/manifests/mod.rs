@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 
-pub use program::{deployment, namespace, service};
+pub use program::{REPLICAS, deployment, disruption_budget, namespace, service};
 pub use rbac::{cluster_role, cluster_role_binding, self_signed_role, self_signed_role_binding};
+pub use rbac::{own_namespace_role, own_namespace_role_binding};
+pub use rbac::{self_signed_namespaced_role, self_signed_namespaced_role_binding};
 pub use rbac::{service_account, user_roles};
 pub use webhooks::{WebhookTarget, webhook_configurations};
 

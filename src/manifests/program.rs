@@ -1,14 +1,20 @@
-//! Where and how the program runs: namespace, Service, Deployment. One replica that is ended before the next
-//! one starts, for there is no leader election yet.
+//! Where and how the program runs: namespace, Service, Deployment, and how many of its pods may be away at a time.
+//!
+//! Two replicas: webhooks, and an APIService without which namespaces of the whole cluster can't end, have to be
+//! there while a node is drained or the program is upgraded. Only the one that holds the Lease runs the controller.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, Namespace,
-    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
-    SeccompProfile, SecurityContext, Service, ServicePort, ServiceSpec,
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, Lifecycle,
+    LifecycleHandler, Namespace, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec,
+    Probe, ResourceRequirements, SeccompProfile, SecurityContext, Service, ServicePort,
+    ServiceSpec, SleepAction, TopologySpreadConstraint,
+};
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -21,6 +27,10 @@ pub(super) const ADMISSION_PORT: i32 = 8443;
 pub(super) const HEALTH_PORT: i32 = 8080;
 /// Port of the Service.
 pub(super) const SERVICE_PORT: u16 = 443;
+/// How many of it run.
+pub const REPLICAS: i32 = 2;
+/// So long a pod that is to end goes on serving: until every node has learnt to send nothing more there.
+const LAME_SECONDS: i64 = 5;
 /// What the command line is given in the cluster.
 pub(super) const ARGS: [&str; 2] = ["run", "--log-format=json"];
 
@@ -39,6 +49,13 @@ fn selector() -> BTreeMap<String, String> {
     [("app.kubernetes.io/name".to_owned(), NAME.to_owned())].into()
 }
 
+fn label_selector() -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(selector()),
+        ..LabelSelector::default()
+    }
+}
+
 /// Metadata of a namespaced object of the installation.
 pub(super) fn metadata() -> ObjectMeta {
     ObjectMeta {
@@ -55,6 +72,10 @@ pub(super) fn files() -> Vec<File> {
         ("namespace.yaml", yaml::document(&namespace())),
         ("service.yaml", yaml::document(&service())),
         ("deployment.yaml", yaml::document(&deployment())),
+        (
+            "disruption-budget.yaml",
+            yaml::document(&disruption_budget()),
+        ),
     ]
     .map(|(name, document)| (name.to_owned(), yaml::file([document])))
     .into()
@@ -102,16 +123,16 @@ pub fn deployment() -> Deployment {
     Deployment {
         metadata: metadata(),
         spec: Some(DeploymentSpec {
-            replicas: Some(1),
-            // Two controllers at once would fight over names: no second one before the first is gone.
+            replicas: Some(REPLICAS),
+            // Never fewer than there are to be: the API server calls us for as long as we are installed.
             strategy: Some(DeploymentStrategy {
-                type_: Some("Recreate".to_owned()),
-                ..DeploymentStrategy::default()
+                type_: Some("RollingUpdate".to_owned()),
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_surge: Some(IntOrString::Int(1)),
+                    max_unavailable: Some(IntOrString::Int(0)),
+                }),
             }),
-            selector: LabelSelector {
-                match_labels: Some(selector()),
-                ..LabelSelector::default()
-            },
+            selector: label_selector(),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(labels()),
@@ -125,8 +146,39 @@ pub fn deployment() -> Deployment {
     }
 }
 
+/// Whoever drains nodes takes one at a time.
+pub fn disruption_budget() -> PodDisruptionBudget {
+    PodDisruptionBudget {
+        metadata: metadata(),
+        spec: Some(PodDisruptionBudgetSpec {
+            max_unavailable: Some(IntOrString::Int(1)),
+            selector: Some(label_selector()),
+            // A pod that isn't ready serves nobody: a drain need not wait for it.
+            unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
+            ..PodDisruptionBudgetSpec::default()
+        }),
+        ..PodDisruptionBudget::default()
+    }
+}
+
+/// Best on two nodes in two zones; a cluster of one node runs it too.
+fn spread() -> Vec<TopologySpreadConstraint> {
+    ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        .map(|key| TopologySpreadConstraint {
+            label_selector: Some(label_selector()),
+            // Pods of the version before don't count, or an upgrade would choose the fullest node.
+            match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
+            max_skew: 1,
+            topology_key: key.to_owned(),
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            ..TopologySpreadConstraint::default()
+        })
+        .into()
+}
+
 fn pod() -> PodSpec {
     PodSpec {
+        topology_spread_constraints: Some(spread()),
         service_account_name: Some(NAME.to_owned()),
         // No runAsUser: the image's user is a number, and OpenShift wants to choose its own.
         security_context: Some(PodSecurityContext {
@@ -153,6 +205,7 @@ fn container() -> Container {
             [
                 ("POD_NAME", "metadata.name"),
                 ("POD_NAMESPACE", "metadata.namespace"),
+                ("POD_UID", "metadata.uid"),
             ]
             .map(|(name, path)| from_pod(name, path))
             .into(),
@@ -171,9 +224,21 @@ fn container() -> Container {
             failure_threshold: Some(6),
             ..probe("/livez")
         }),
+        // Quick, for what a pod that doesn't serve is asked is refused.
         readiness_probe: Some(Probe {
-            period_seconds: Some(5),
+            failure_threshold: Some(2),
+            period_seconds: Some(2),
+            timeout_seconds: Some(2),
             ..probe("/readyz")
+        }),
+        lifecycle: Some(Lifecycle {
+            pre_stop: Some(LifecycleHandler {
+                sleep: Some(SleepAction {
+                    seconds: LAME_SECONDS,
+                }),
+                ..LifecycleHandler::default()
+            }),
+            ..Lifecycle::default()
         }),
         resources: Some(resources()),
         security_context: Some(SecurityContext {

@@ -4,16 +4,18 @@
 //! Rights that only one way of installing needs stand in its overlay, not in the ClusterRole.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::program::{labels, metadata};
 use super::{File, NAME, NAMESPACE, yaml};
 use crate::api::{CONFIG_PLURAL, GROUP, POOL_PLURAL};
 use crate::rights::Right;
-use crate::{admission, cache, controller, server};
+use crate::{admission, cache, controller, lease, server};
 
-/// Name of the ClusterRole with what certificates made at start need.
+/// Name of the ClusterRole and the Role with what a program needs that makes its own certificates.
 const SELF_SIGNED: &str = "vmpool-self-signed";
 
 /// What the program runs as.
@@ -34,6 +36,16 @@ pub fn cluster_role_binding() -> ClusterRoleBinding {
     binding(NAME)
 }
 
+/// What the program may do in its namespace, however it is installed.
+pub fn own_namespace_role() -> Role {
+    namespaced_role(NAME, granted(lease::rules()))
+}
+
+/// The same for the program's ServiceAccount.
+pub fn own_namespace_role_binding() -> RoleBinding {
+    namespaced_binding(NAME)
+}
+
 /// What a program that makes its own certificates may do besides.
 pub fn self_signed_role() -> ClusterRole {
     role(SELF_SIGNED, granted(server::rules()))
@@ -42,6 +54,16 @@ pub fn self_signed_role() -> ClusterRole {
 /// The same for the program's ServiceAccount.
 pub fn self_signed_role_binding() -> ClusterRoleBinding {
     binding(SELF_SIGNED)
+}
+
+/// What a program that makes its own certificates may do in its namespace.
+pub fn self_signed_namespaced_role() -> Role {
+    namespaced_role(SELF_SIGNED, granted(server::namespaced_rules()))
+}
+
+/// The same for the program's ServiceAccount.
+pub fn self_signed_namespaced_role_binding() -> RoleBinding {
+    namespaced_binding(SELF_SIGNED)
 }
 
 /// What users may do with pools and configs, added to the cluster's own roles.
@@ -103,6 +125,13 @@ pub(super) fn files() -> Vec<File> {
             yaml::file([yaml::document(&cluster_role_binding())]),
         ),
         (
+            "role.yaml",
+            yaml::file([
+                namespaced_role_with_reasons(NAME, lease::rules()),
+                yaml::document(&own_namespace_role_binding()),
+            ]),
+        ),
+        (
             "user-roles.yaml",
             yaml::file(users.iter().map(yaml::document)),
         ),
@@ -116,6 +145,8 @@ pub(super) fn self_signed_files() -> Vec<File> {
     let text = yaml::file([
         role_with_reasons(SELF_SIGNED, server::rules()),
         yaml::document(&self_signed_role_binding()),
+        namespaced_role_with_reasons(SELF_SIGNED, server::namespaced_rules()),
+        yaml::document(&self_signed_namespaced_role_binding()),
     ]);
     vec![("rbac.yaml".to_owned(), text)]
 }
@@ -190,7 +221,14 @@ fn granted(rights: Vec<Right>) -> Vec<PolicyRule> {
 }
 
 fn role_with_reasons(name: &str, rights: Vec<Right>) -> String {
-    let empty = yaml::document(&role(name, Vec::new()));
+    with_reasons(yaml::document(&role(name, Vec::new())), rights)
+}
+
+fn namespaced_role_with_reasons(name: &str, rights: Vec<Right>) -> String {
+    with_reasons(yaml::document(&namespaced_role(name, Vec::new())), rights)
+}
+
+fn with_reasons(empty: String, rights: Vec<Right>) -> String {
     let rules = joined(rights).into_iter().map(|Joined { whys, rule }| {
         let rule = yaml::document(&vec![rule]);
         format!("# {}\n{rule}", whys.join("\n# "))
@@ -219,17 +257,48 @@ fn role(name: &str, rules: Vec<PolicyRule>) -> ClusterRole {
 fn binding(role: &str) -> ClusterRoleBinding {
     ClusterRoleBinding {
         metadata: cluster_metadata(role),
-        role_ref: RoleRef {
-            api_group: "rbac.authorization.k8s.io".to_owned(),
-            kind: "ClusterRole".to_owned(),
-            name: role.to_owned(),
+        role_ref: role_ref("ClusterRole", role),
+        subjects: Some(vec![subject()]),
+    }
+}
+
+/// In the program's own namespace.
+fn namespaced_role(name: &str, rules: Vec<PolicyRule>) -> Role {
+    Role {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..metadata()
         },
-        subjects: Some(vec![Subject {
-            kind: "ServiceAccount".to_owned(),
-            name: NAME.to_owned(),
-            namespace: Some(NAMESPACE.to_owned()),
-            ..Subject::default()
-        }]),
+        rules: Some(rules),
+    }
+}
+
+fn namespaced_binding(role: &str) -> RoleBinding {
+    RoleBinding {
+        metadata: ObjectMeta {
+            name: Some(role.to_owned()),
+            ..metadata()
+        },
+        role_ref: role_ref("Role", role),
+        subjects: Some(vec![subject()]),
+    }
+}
+
+fn role_ref(kind: &str, name: &str) -> RoleRef {
+    RoleRef {
+        api_group: "rbac.authorization.k8s.io".to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// The program's ServiceAccount.
+fn subject() -> Subject {
+    Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: NAME.to_owned(),
+        namespace: Some(NAMESPACE.to_owned()),
+        ..Subject::default()
     }
 }
 

@@ -200,24 +200,35 @@ fn m67_and_iu_05_the_program_may_write_status_and_finalizers() {
 }
 
 #[test]
-fn the_program_asks_for_no_wildcards_and_no_secrets() {
+fn the_program_asks_for_no_wildcards_and_no_secrets_but_its_own() {
+    let mut rules = Vec::new();
     for role in [cluster_role(), self_signed_role()] {
-        for rule in role.rules.unwrap() {
-            let named = rule.resource_names.is_some_and(|names| !names.is_empty());
-            let resources = rule.resources.unwrap_or_default();
-            let all = rule
-                .verbs
-                .iter()
-                .chain(&resources)
-                .chain(rule.api_groups.iter().flatten());
-            assert!(all.into_iter().all(|text| text != "*"));
-            assert!(!resources.iter().any(|resource| resource == "secrets"));
-            if resources
-                .iter()
-                .any(|r| r.ends_with("webhookconfigurations"))
-            {
-                assert!(named, "only our own webhook configurations");
-            }
+        rules.extend(role.rules.unwrap().into_iter().map(|rule| (false, rule)));
+    }
+    let own = self_signed_namespaced_role();
+    assert_eq!(own.metadata.namespace.as_deref(), Some(NAMESPACE));
+    rules.extend(own.rules.unwrap().into_iter().map(|rule| (true, rule)));
+    for (in_own_namespace, rule) in rules {
+        let names = rule.resource_names.unwrap_or_default();
+        let resources = rule.resources.unwrap_or_default();
+        let all = rule
+            .verbs
+            .iter()
+            .chain(&resources)
+            .chain(rule.api_groups.iter().flatten());
+        assert!(all.into_iter().all(|text| text != "*"));
+        if resources.iter().any(|resource| resource == "secrets") {
+            assert!(in_own_namespace, "a Secret of somebody else");
+            assert!(
+                names == [crate::server::certificates::SECRET] || rule.verbs == ["create"],
+                "only our own Secret"
+            );
+        }
+        if resources
+            .iter()
+            .any(|r| r.ends_with("webhookconfigurations") || r == "apiservices")
+        {
+            assert_eq!(names.len(), 1, "only our own {resources:?}");
         }
     }
 }

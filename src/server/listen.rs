@@ -1,5 +1,4 @@
-//! The two ports: TLS with HTTP/1.1 and HTTP/2 (the API server speaks HTTP/2 to a URL and HTTP/1.1 to a
-//! service), and plain HTTP. Both stop on a signal and let requests that are under way finish.
+//! The two ports: TLS, and plain HTTP. Both stop on a signal and let requests that are under way finish.
 //!
 //! A client certificate is asked for and not needed (see [`super::client_certificates`]): the API server
 //! presents none to webhooks, and what a webhook answers is no secret.
@@ -7,13 +6,11 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
-use rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 
 /// How long requests may go on after the signal: the API server gives up on a webhook after five seconds.
@@ -21,15 +18,14 @@ const GRACE: Duration = Duration::from_secs(8);
 /// How long a client may take to send its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 
-/// Serves `router` with TLS on `listener` until `shutdown`.
+/// Serves `router` with TLS on `listener` until `shutdown`. `config` may be changed at any time.
 pub async fn tls(
     listener: TcpListener,
-    config: Arc<ServerConfig>,
+    config: RustlsConfig,
     router: Router,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let handle = Handle::new();
-    let config = RustlsConfig::from_config(config);
     let server = axum_server::from_tcp_rustls(listener, config)?
         .handle(handle.clone())
         .first_request_timeout(FIRST_REQUEST)

@@ -5,10 +5,11 @@ pub mod certificates;
 pub mod client_certificates;
 pub mod health;
 pub mod listen;
+pub mod tls;
 
-pub use certificates::{Certificates, rules};
+pub use certificates::{namespaced_rules, rules};
 pub use health::{Check, Health, TaskGuard};
-pub use listen::{plain, tls};
+pub use listen::plain;
 
 #[cfg(test)]
 mod tests;

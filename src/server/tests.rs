@@ -16,8 +16,10 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, SignatureScheme, Str
 use std::io::{Read as _, Write as _};
 use tokio_util::sync::CancellationToken;
 
-use super::{Certificates, Health, health, plain, tls};
-use crate::clock;
+use super::certificates::Served;
+use super::certificates::tests::{Made, made};
+use super::listen::tls;
+use super::{Health, health, plain};
 
 /// A listener on a free port of this machine.
 fn listener() -> (TcpListener, u16) {
@@ -88,20 +90,18 @@ fn get_root(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tls_port_is_trusted_under_all_its_names_and_ends_after_requests_under_way() {
-    let certificates = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
-    let stranger = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
+    let (certificates, stranger) = (made(), made());
+    let served = Served::default();
+    certificates.serve(&served);
     let slow = get(|| async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         "hello"
     });
     let (listener, port) = listener();
     let shutdown = CancellationToken::new();
-    let server = tokio::spawn(tls(
-        listener,
-        certificates.server_config.clone(),
-        Router::new().route("/", slow),
-        shutdown.clone(),
-    ));
+    let config = served.config(&shutdown).await.unwrap();
+    let router = Router::new().route("/", slow);
+    let server = tokio::spawn(tls(listener, config, router, shutdown.clone()));
     let ca = certificates.ca_pem.clone();
     tokio::task::spawn_blocking(move || {
         for name in ["vmpool.vmpool-system.svc", "localhost", "127.0.0.1"] {
@@ -127,18 +127,17 @@ async fn the_tls_port_is_trusted_under_all_its_names_and_ends_after_requests_und
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_certificate_is_let_in_only_with_its_key() {
-    let certificates = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
+    let certificates = made();
+    let served = Served::default();
+    certificates.serve(&served);
     let shown = get(|Extension(info): Extension<Arc<TlsInfo>>| async move {
         info.peer_certificates.len().to_string()
     });
     let (listener, port) = listener();
     let shutdown = CancellationToken::new();
-    let server = tokio::spawn(tls(
-        listener,
-        certificates.server_config.clone(),
-        Router::new().route("/", shown),
-        shutdown.clone(),
-    ));
+    let config = served.config(&shutdown).await.unwrap();
+    let router = Router::new().route("/", shown);
+    let server = tokio::spawn(tls(listener, config, router, shutdown.clone()));
     let ca = certificates.ca_pem.clone();
     tokio::task::spawn_blocking(move || {
         let made = rcgen::generate_simple_self_signed(["whoever".to_owned()]).unwrap();
@@ -182,9 +181,10 @@ async fn the_plain_port_tells_health_and_metrics() {
     let health = Health::new();
     let caches = health.check("caches");
     let task = health.task("controller", None);
-    let certificates = Certificates::make("vmpool", "vmpool-system", clock::now()).unwrap();
+    let served = Served::default();
     let mut registry = Registry::default();
-    registry.register_collector(certificates.collector());
+    served.register(&mut registry);
+    made().serve(&served);
     let (listener, port) = listener();
     let shutdown = CancellationToken::new();
     let router = health::router(health, Arc::new(registry));
@@ -200,11 +200,37 @@ async fn the_plain_port_tells_health_and_metrics() {
         let liveness = get_plain(port, "/livez");
         assert!(liveness.ends_with("[-] controller: ended\n"), "{liveness}");
         let metrics = get_plain(port, "/metrics");
-        let year = 365 * 24 * 3600;
-        let left = (year - 60..=year).any(|seconds| {
+        let life = Made::LIFETIME.as_secs();
+        let left = (life - 60..=life).any(|seconds| {
             metrics.contains(&format!("vmpool_certificate_seconds_left {seconds}\n"))
         });
         assert!(left, "{metrics}");
+    })
+    .await
+    .unwrap();
+    shutdown.cancel();
+    server.await.unwrap().unwrap();
+}
+
+/// AG-09: who is connected stays so, and who connects finds the new certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ag_09_new_handshakes_get_the_new_certificate_and_open_connections_go_on() {
+    let (before, after) = (made(), made());
+    let served = Served::default();
+    before.serve(&served);
+    let (listener, port) = listener();
+    let shutdown = CancellationToken::new();
+    let config = served.config(&shutdown).await.unwrap();
+    let router = Router::new().route("/", get(|| async { "hello" }));
+    let server = tokio::spawn(tls(listener, config, router, shutdown.clone()));
+    tokio::task::spawn_blocking(move || {
+        let open = handshake(port, "localhost", &before.ca_pem, "http/1.1").unwrap();
+        assert!(handshake(port, "localhost", &after.ca_pem, "h2").is_err());
+        after.serve(&served);
+        handshake(port, "localhost", &after.ca_pem, "h2").unwrap();
+        assert!(handshake(port, "localhost", &before.ca_pem, "h2").is_err());
+        let answer = get_root(open).unwrap();
+        assert!(answer.ends_with("hello"), "{answer}");
     })
     .await
     .unwrap();

@@ -24,9 +24,13 @@ pub(super) async fn vmpool(client: &Client, admission: SocketAddr) -> Result<()>
         value(&manifests::service_account())?,
         value(&manifests::cluster_role())?,
         value(&manifests::cluster_role_binding())?,
+        value(&manifests::own_namespace_role())?,
+        value(&manifests::own_namespace_role_binding())?,
         // The program makes its own certificate here and says so in the configurations.
         value(&manifests::self_signed_role())?,
         value(&manifests::self_signed_role_binding())?,
+        value(&manifests::self_signed_namespaced_role())?,
+        value(&manifests::self_signed_namespaced_role_binding())?,
     ];
     objects.extend(values(&manifests::user_roles())?);
     let target = WebhookTarget::Url(format!("https://{admission}"));

@@ -4,6 +4,7 @@
 //! `vmpool` runs as its service account under the *generated* ClusterRole, never as an
 //! administrator: a rule that is missing there must fail here. Nothing is asserted here.
 
+mod balance;
 mod binary;
 mod install;
 mod player;
@@ -29,6 +30,7 @@ use crate::proxy::FaultProxy;
 use crate::standin::{self, Standin};
 use crate::supervisor::{ProcessSpec, Signal, Supervisor};
 
+use self::balance::Balancer;
 use self::player::Player;
 
 /// Where `vmpool` would run.
@@ -50,6 +52,8 @@ pub struct Options {
     pub without_cdi_crds: bool,
     /// `vmpool` is not started until [`Harness::start_vmpool`].
     pub without_vmpool: bool,
+    /// There are two of `vmpool`, as in a cluster, instead of one.
+    pub two_replicas: bool,
     /// `vmpool` reaches the API server through the fault proxy only.
     pub behind_proxy: bool,
     /// Which build of `vmpool` runs.
@@ -67,15 +71,23 @@ pub struct Options {
 /// All of it, running. Dropping it ends all of it.
 pub struct Harness {
     // Dropped in this order: clients before the servers that they talk to.
-    vmpool: Option<Supervisor>,
+    balancer: Option<Balancer>,
+    /// First and, if there are two, second.
+    replicas: Vec<Supervisor>,
     player: Option<Player>,
     proxy: Option<FaultProxy>,
     plane: ControlPlane,
     standin: standin::Options,
-    spec: ProcessSpec,
-    health: SocketAddr,
+    places: Vec<Replica>,
     account: Config,
     namespaces: AtomicU32,
+}
+
+/// How a replica is started, and where it is.
+struct Replica {
+    spec: ProcessSpec,
+    admission: u16,
+    health: SocketAddr,
 }
 
 impl Harness {
@@ -95,7 +107,6 @@ impl Harness {
         })
         .await?;
         let admission = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
-        let health = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
 
         tell("Installing the CRDs, roles and webhooks");
         install_crds(&plane.admin(), &options).await?;
@@ -113,21 +124,26 @@ impl Harness {
             .service_account_kubeconfig(NAMESPACE, SERVICE_ACCOUNT, server)
             .await?;
         let (account, _) = controlplane::client(&kubeconfig).await?;
+        let balancer = match options.two_replicas {
+            true => Some(Balancer::start(admission).await?),
+            false => None,
+        };
         let place = process::Place {
+            pod: String::new(),
             program,
             kubeconfig,
             log: plane.dir().join("vmpool.log"),
             admission,
-            health,
+            health: admission,
         };
         let mut harness = Self {
-            vmpool: None,
+            balancer,
+            replicas: Vec::new(),
             player: None,
             proxy,
-            spec: process::spec(&place, &options)?,
+            places: replicas(place, &options)?,
             plane,
             standin: options.standin.clone(),
-            health,
             account,
             namespaces: AtomicU32::new(0),
         };
@@ -150,14 +166,24 @@ impl Harness {
 
     /// Starts `vmpool` where [`Options::without_vmpool`] held it back.
     pub async fn start_vmpool(&mut self) -> Result<()> {
-        let vmpool = Supervisor::start(self.spec.clone())?;
+        let mut replicas = Vec::new();
+        for place in &self.places {
+            replicas.push(Supervisor::start(place.spec.clone())?);
+        }
+        if let Some(balancer) = &self.balancer {
+            let ports = self.places.iter().map(|place| place.admission);
+            let states = replicas.iter().map(Supervisor::watch);
+            balancer.set(ports.zip(states).collect());
+        }
         let ready = async {
-            vmpool.wait_ready(READY_TIMEOUT).await?;
+            for replica in &replicas {
+                replica.wait_ready(READY_TIMEOUT).await?;
+            }
             wait::webhooks(&self.client()?).await
         };
         let ready = ready.await;
-        ready.with_context(|| format!("vmpool's log:\n{}", wait::tail(&vmpool.log())))?;
-        self.vmpool = Some(vmpool);
+        ready.with_context(|| format!("vmpool's log:\n{}", wait::tail(&replicas[0].log())))?;
+        self.replicas = replicas;
         Ok(())
     }
 
@@ -173,7 +199,7 @@ impl Harness {
 
     /// Ends `vmpool` and leaves it ended until [`start_vmpool`](Self::start_vmpool).
     pub fn stop_vmpool(&mut self) {
-        self.vmpool = None;
+        self.replicas.clear();
     }
 
     /// KubeVirt comes late.
@@ -193,8 +219,16 @@ impl Harness {
     /// # Panics
     /// If it has not been started.
     pub fn vmpool(&self) -> &Supervisor {
-        let vmpool = self.vmpool.as_ref();
-        vmpool.expect("vmpool has been started")
+        self.replica(0)
+    }
+
+    /// One of `vmpool`'s replicas: 0 or, with [`Options::two_replicas`], 1.
+    ///
+    /// # Panics
+    /// If it has not been started.
+    pub fn replica(&self, index: usize) -> &Supervisor {
+        let replica = self.replicas.get(index);
+        replica.expect("vmpool has been started")
     }
 
     /// Who plays KubeVirt.
@@ -220,9 +254,14 @@ impl Harness {
         &self.plane
     }
 
-    /// The plain port with `/livez`, `/readyz` and `/metrics`.
+    /// The plain port with `/livez`, `/readyz` and `/metrics`, of the first replica.
     pub fn health(&self) -> SocketAddr {
-        self.health
+        self.places[0].health
+    }
+
+    /// The TLS port of a replica.
+    pub fn admission_port(&self, index: usize) -> u16 {
+        self.places[index].admission
     }
 
     /// kubectl as an administrator.
@@ -265,6 +304,29 @@ impl Harness {
         wait::default_service_account(&client, &name).await?;
         Ok(name)
     }
+}
+
+/// The replicas that there are to be. One has the address that the API server knows; two are behind the balancer.
+fn replicas(place: process::Place, options: &Options) -> Result<Vec<Replica>> {
+    let count = if options.two_replicas { 2 } else { 1 };
+    let mut replicas = Vec::new();
+    for number in 0..count {
+        let mut place = place.clone();
+        place.pod = format!("vmpool-{number}");
+        place.health.set_port(ports::free()?);
+        if count > 1 {
+            place.admission.set_port(ports::free()?);
+        }
+        if number > 0 {
+            place.log.set_file_name(format!("vmpool-{number}.log"));
+        }
+        replicas.push(Replica {
+            spec: process::spec(&place, options)?,
+            admission: place.admission.port(),
+            health: place.health,
+        });
+    }
+    Ok(replicas)
 }
 
 async fn install_crds(client: &Client, options: &Options) -> Result<()> {

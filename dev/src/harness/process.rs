@@ -12,13 +12,14 @@ use k8s_openapi::api::core::v1::Container;
 use super::{NAMESPACE, Options, SERVICE_ACCOUNT};
 use crate::supervisor::{Placement, ProbeSpec, ProcessSpec};
 
-/// What the pod would be called.
-const POD: &str = "vmpool-0";
 /// A kubelet's pace would make every start take seconds.
 const READY_PERIOD: Duration = Duration::from_millis(100);
 
 /// What only this machine knows.
+#[derive(Clone)]
 pub(super) struct Place {
+    /// What the pod would be called.
+    pub(super) pod: String,
     pub(super) program: PathBuf,
     pub(super) kubeconfig: PathBuf,
     pub(super) log: PathBuf,
@@ -35,7 +36,8 @@ pub(super) fn spec(place: &Place, options: &Options) -> Result<ProcessSpec> {
         ports: ports(&container, place),
         fields: BTreeMap::from([
             ("metadata.namespace".to_owned(), NAMESPACE.to_owned()),
-            ("metadata.name".to_owned(), POD.to_owned()),
+            ("metadata.name".to_owned(), place.pod.clone()),
+            ("metadata.uid".to_owned(), format!("{}-uid", place.pod)),
         ]),
     };
     let mut spec = ProcessSpec::from_container(&container, &placement)?;
@@ -98,6 +100,7 @@ mod tests {
     #[test]
     fn the_probes_are_the_deployments_at_our_ports() {
         let place = Place {
+            pod: "vmpool-0".to_owned(),
             program: "/bin/vmpool".into(),
             kubeconfig: "/tmp/kubeconfig".into(),
             log: "/tmp/log".into(),

@@ -187,6 +187,11 @@ impl Supervisor {
         self.state.borrow().clone()
     }
 
+    /// Follows what is known of it.
+    pub fn watch(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
     /// Its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.state.borrow().pid

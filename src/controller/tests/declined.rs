@@ -25,6 +25,7 @@ async fn pools_in_our_own_namespace_are_declined_in_words() {
         metrics: Metrics::default(),
         plan: plan::plan,
         instance: "test".to_owned(),
+        leadership: crate::lease::Leadership::forever(),
         shutdown: CancellationToken::new(),
     }));
     let mut task = task(&shared);

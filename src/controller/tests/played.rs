@@ -13,6 +13,7 @@ use super::super::fixtures::{Filled, NAMESPACE, Object, caches, config, pool, re
 use super::super::pool_task::PoolTask;
 use super::super::{ControllerConfig, Metrics, Shared};
 use crate::cache::{Caches, Key};
+use crate::lease::Leadership;
 use crate::plan::{self, Limits};
 
 /// What was called: `POST virtualmachines`, `PATCH virtualmachinepools/web/status`.
@@ -109,6 +110,10 @@ pub(super) fn owned_revision() -> Object {
 }
 
 pub(super) fn shared(client: Client, caches: Caches) -> Arc<Shared> {
+    led(client, caches, Leadership::forever())
+}
+
+pub(super) fn led(client: Client, caches: Caches, leadership: Leadership) -> Arc<Shared> {
     Arc::new(Shared::new(ControllerConfig {
         client,
         caches: Arc::new(caches),
@@ -118,6 +123,7 @@ pub(super) fn shared(client: Client, caches: Caches) -> Arc<Shared> {
         metrics: Metrics::default(),
         plan: plan::plan,
         instance: "test".to_owned(),
+        leadership,
         shutdown: CancellationToken::new(),
     }))
 }
