@@ -93,7 +93,9 @@ async fn the_tls_port_is_trusted_under_all_its_names_and_ends_after_requests_und
     let (certificates, stranger) = (made(), made());
     let served = Served::default();
     certificates.serve(&served);
-    let slow = get(|| async {
+    let (begun, begins) = std::sync::mpsc::channel();
+    let slow = get(move || async move {
+        begun.send(()).unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
         "hello"
     });
@@ -114,7 +116,7 @@ async fn the_tls_port_is_trusted_under_all_its_names_and_ends_after_requests_und
 
         let stream = handshake(port, "localhost", &ca, "http/1.1").unwrap();
         let request = std::thread::spawn(move || get_root(stream).unwrap());
-        std::thread::sleep(Duration::from_millis(100));
+        begins.recv_timeout(Duration::from_secs(20)).unwrap();
         shutdown.cancel();
         let answer = request.join().unwrap();
         assert!(answer.ends_with("hello"), "{answer}");
