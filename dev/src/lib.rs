@@ -21,6 +21,7 @@ pub mod proxy;
 pub mod reaper;
 pub mod standin;
 pub mod supervisor;
+pub mod virt_api;
 
 use std::path::{Path, PathBuf};
 

@@ -8,10 +8,12 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use super::objects::{LiveObjects, Lookup, Objects, StoredRevision, VmName};
 use crate::api::{VirtualMachineConfig, VirtualMachinePool};
 use crate::cache::Caches;
+use crate::kubevirt::verdict::Verdict;
 
 /// The caches first, where that is safe.
 #[derive(Clone)]
@@ -72,6 +74,10 @@ impl Objects for CachedObjects {
             }
             None => self.live.revision(namespace, name),
         }
+    }
+
+    fn dry_run<'a>(&'a self, namespace: &'a str, vm: &'a Value) -> BoxFuture<'a, Verdict> {
+        self.live.dry_run(namespace, vm)
     }
 
     fn vms<'a>(

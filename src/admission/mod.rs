@@ -13,6 +13,9 @@
 //! | `/admission/validate/virtualmachinepools/scale` | [`validate_scale`] |
 //! | `/admission/validate/virtualmachineconfigs` | [`validate_config`] |
 //!
+//! Configs, and pools with their own names, are tried on KubeVirt by dry run before they are admitted
+//! ([`trial`]).
+//!
 //! Configs have no defaulting webhook: there is nothing static in an opaque spec that is ours to fill in.
 
 pub mod defaulting;
@@ -33,6 +36,7 @@ mod metrics;
 mod room;
 mod router;
 mod spec_shape;
+mod trial;
 
 pub use cached_objects::CachedObjects;
 pub use hooks::{HookKind, HookSpec, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION, hooks};

@@ -10,11 +10,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Map, Value};
 
 use crate::api::{VirtualMachineConfig, VirtualMachinePool, labels};
+use crate::kubevirt::verdict::{self, Verdict};
 use crate::kubevirt::{self, Owner};
 use crate::rights::Right;
 use crate::stamp;
@@ -68,6 +70,9 @@ pub trait Objects: Send + Sync + 'static {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Lookup<Option<Arc<StoredRevision>>>>;
+
+    /// KubeVirt's verdict on a VM that is not made.
+    fn dry_run<'a>(&'a self, namespace: &'a str, vm: &'a Value) -> BoxFuture<'a, Verdict>;
 
     /// All VMs of a namespace whose names are `<prefix>-<ordinal>`.
     fn vms<'a>(&'a self, namespace: &'a str, prefix: &'a str)
@@ -153,6 +158,12 @@ pub fn rules() -> Vec<Right> {
         Right::to(
             "names that a new pool's VMs would want",
             &["list"],
+            kubevirt::GROUP,
+            &["virtualmachines"],
+        ),
+        Right::to(
+            "KubeVirt's verdict on a config, by dry run",
+            &["create"],
             kubevirt::GROUP,
             &["virtualmachines"],
         ),
@@ -254,6 +265,24 @@ impl Objects for LiveObjects {
             let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), namespace);
             let found = within_patience(|| format!("revision {name}"), api.get_opt(name)).await?;
             Ok(found.as_ref().and_then(StoredRevision::read).map(Arc::new))
+        })
+    }
+
+    fn dry_run<'a>(&'a self, namespace: &'a str, vm: &'a Value) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let Some(request) = verdict::question(namespace, vm) else {
+                return Verdict::Open("failed to build the request".to_owned());
+            };
+            let call = async {
+                let response = self.client.send(request.map(Body::from)).await?;
+                let (head, body) = response.into_parts();
+                Ok((head.status.as_u16(), body.collect_bytes().await?))
+            };
+            let what = || "KubeVirt's verdict".to_owned();
+            match within_patience(what, call).await {
+                Ok((code, body)) => verdict::answer(code, &body),
+                Err(unavailable) => Verdict::Open(unavailable.why),
+            }
         })
     }
 

@@ -20,9 +20,9 @@ use super::objects::{Objects, Unavailable};
 use super::review::{Answer, ReadRequest, Request};
 use super::room::{MAX_BODY, Room};
 use super::verdict::Verdict;
-use super::{defaulting, stamping, validate_config, validate_pool, validate_scale};
+use super::{defaulting, stamping, trial, validate_config, validate_pool, validate_scale};
 use crate::api::{CONFIG_KIND, GROUP, POOL_KIND};
-use crate::kubevirt;
+use crate::kubevirt::{self, verdict::Verdict as Kubevirts};
 
 /// What the webhooks share.
 #[derive(Clone)]
@@ -180,8 +180,7 @@ async fn decide(
             stamp(state, request).await
         }
         Hook::ValidateConfig if (group, kind) == (GROUP, CONFIG_KIND) => {
-            let pools = state.objects.pools(&request.namespace).await;
-            Ok(validate_config::review(request, &pools))
+            Ok(validate_config(state, request).await)
         }
         Hook::ValidatePool if (group, kind) == (GROUP, POOL_KIND) => {
             Ok(validate_pool(state, request).await)
@@ -213,6 +212,33 @@ async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoV
         .map_err(NoVerdict::Unavailable)
 }
 
+async fn validate_config(state: &AdmissionState, request: &Request) -> Verdict {
+    let pools = state.objects.pools(&request.namespace).await;
+    let mut verdict = validate_config::review(request, &pools);
+    if let Some(trials) = trial::of_config(request, &verdict) {
+        let (new, stored) = ask(state, request, &trials).await;
+        trial::judge_config(&mut verdict, new, stored.as_ref());
+    }
+    verdict
+}
+
+/// KubeVirt's verdict on the new VM, and on the stored one where it matters.
+async fn ask(
+    state: &AdmissionState,
+    request: &Request,
+    trials: &trial::Trials,
+) -> (Kubevirts, Option<Kubevirts>) {
+    let namespace = &request.namespace;
+    let new = state.objects.dry_run(namespace, &trials.new).await;
+    let stored = match (&new, &trials.stored) {
+        (Kubevirts::Refused(_), Some(stored)) => {
+            Some(state.objects.dry_run(namespace, stored).await)
+        }
+        _ => None,
+    };
+    (new, stored)
+}
+
 async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
     let facts = match validate_pool::questions(request) {
         None => validate_pool::Facts::none(),
@@ -231,7 +257,15 @@ async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
             validate_pool::Facts { config, pools, vms }
         }
     };
-    validate_pool::review(request, &facts)
+    let mut verdict = validate_pool::review(request, &facts);
+    if let Ok(Some(config)) = &facts.config
+        && let Some(trials) = trial::of_pool(request, &verdict, config)
+    {
+        let name = config.metadata.name.clone().unwrap_or_default();
+        let (new, stored) = ask(state, request, &trials).await;
+        trial::judge_pool(&mut verdict, &name, new, stored.as_ref());
+    }
+    verdict
 }
 
 async fn validate_scale(state: &AdmissionState, request: &Request) -> Verdict {

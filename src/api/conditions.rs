@@ -81,8 +81,12 @@ pub mod reasons {
     pub const CDI_ABSENT: &str = "CDINotInstalled";
     /// Nothing failed.
     pub const NO_FAILURE: &str = "NoFailure";
-    /// KubeVirt has not been asked for its verdict.
+    /// KubeVirt's verdict is not known yet.
     pub const NOT_CHECKED: &str = "NotChecked";
+    /// KubeVirt would make a VM from the config.
+    pub const ACCEPTED_BY_KUBEVIRT: &str = "AcceptedByKubeVirt";
+    /// KubeVirt refuses a VM from the config.
+    pub const REFUSED_BY_KUBEVIRT: &str = "RefusedByKubeVirt";
     /// The pool's spec can't be read by this version of the program.
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// The object is in the namespace that the program runs in, where nothing is done.

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::api::MANAGER;
 use crate::json::{Head, Object};
+use crate::kubevirt::verdict::{self, Verdict};
 use crate::lease::Leadership;
 
 /// The API server gives up on a write after 34 seconds; an answer that takes longer is none.
@@ -169,6 +170,17 @@ impl Calls {
         .await
     }
 
+    /// KubeVirt's verdict on a VM, by dry run.
+    pub(super) async fn dry_run(&self, namespace: &str, vm: &Value) -> Verdict {
+        let Some(request) = verdict::question(namespace, vm) else {
+            return Verdict::Open("failed to build the request".to_owned());
+        };
+        match self.exchange(request).await {
+            Ok((head, body)) => verdict::answer(head.status.as_u16(), &body),
+            Err(failure) => Verdict::Open(failure.to_string()),
+        }
+    }
+
     /// Reads an object; `None` if there is none.
     pub(super) async fn get(&self, place: Place<'_>) -> Result<Option<DynamicObject>, CallFailure> {
         let request = place
@@ -250,16 +262,7 @@ impl Calls {
         if request.method() != http::Method::GET && !self.may_write() {
             return Err(not_leading());
         }
-        let exchange = async {
-            let response = self.client.send(request.map(Body::from)).await?;
-            let (head, body) = response.into_parts();
-            Ok::<_, kube::Error>((head, body.collect_bytes().await?))
-        };
-        let (head, body) = match tokio::time::timeout(CALL_TIMEOUT, exchange).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(lost(&error)),
-            Err(elapsed) => return Err(lost(&elapsed)),
-        };
+        let (head, body) = self.exchange(request).await?;
         if head.status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| lost(&error));
         }
@@ -281,6 +284,23 @@ impl Calls {
                 .filter(|seconds| *seconds > 0)
                 .map(|seconds| Duration::from_secs(seconds.into())),
         })
+    }
+
+    /// The answer, whatever it says.
+    async fn exchange(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<(http::response::Parts, Vec<u8>), CallFailure> {
+        let exchange = async {
+            let response = self.client.send(request.map(Body::from)).await?;
+            let (head, body) = response.into_parts();
+            Ok::<_, kube::Error>((head, body.collect_bytes().await?.to_vec()))
+        };
+        match tokio::time::timeout(CALL_TIMEOUT, exchange).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(lost(&error)),
+            Err(elapsed) => Err(lost(&elapsed)),
+        }
     }
 }
 

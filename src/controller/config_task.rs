@@ -17,6 +17,7 @@ use super::metrics::{Deed, Task};
 use super::revisions::{self, DEFAULT_HISTORY_LIMIT, Step};
 use super::status::{StatusWriter, Verdict};
 use super::supervise::{Actor, Next, earliest};
+use super::trial::{Accepted, Trial};
 use super::window::Backoff;
 use crate::api::conditions::{reasons, types};
 use crate::api::{CONFIG_KIND, POOL_KIND, VirtualMachineConfig, VirtualMachineConfigStatus};
@@ -37,6 +38,7 @@ pub(super) struct ConfigTask {
     backoff: Backoff,
     /// What was numbered last, as long as the cache may not show it yet: name and number.
     numbered: Option<(String, i64)>,
+    trial: Trial,
     /// Why no VM can come of it, as far as an event has told of it.
     told: Option<String>,
     fault: Option<String>,
@@ -60,17 +62,23 @@ impl ConfigTask {
             status: StatusWriter::default(),
             backoff: Backoff::default(),
             numbered: None,
+            trial: Trial::default(),
             told: None,
             fault,
         }
     }
 
     async fn tend(&mut self, config: &ConfigEntry) -> Result<Next, CallFailure> {
-        let accepted = accepted(config, self.shared.declines(&self.key.namespace));
+        let refused = refused(config, self.shared.declines(&self.key.namespace));
+        let accepted = match refused {
+            Some(refused) => refused,
+            None => self.trial.verdict(&self.shared, config).await,
+        };
         if accepted.status == "False" {
             self.tell(&accepted).await;
             return self.write_status(config, None, accepted).await;
         }
+        self.told = None;
         let revisions = self.known_revisions();
         let latest = self.ensure_revision(config, &revisions).await?;
         let wait = self
@@ -274,30 +282,18 @@ impl ConfigTask {
     }
 }
 
-/// Whether VMs can come of a config.
-#[derive(Clone, Debug, Eq, PartialEq)]
-struct Accepted {
-    status: &'static str,
-    reason: &'static str,
-    message: String,
-}
-
-/// What is to be said of `config`; `declined` is why nothing is done in its namespace.
-fn accepted(config: &ConfigEntry, declined: Option<String>) -> Accepted {
-    let refused = |reason, message| Accepted {
+/// Why no VM can come of `config`, whatever KubeVirt says; `declined` is why nothing is done in its namespace.
+fn refused(config: &ConfigEntry, declined: Option<String>) -> Option<Accepted> {
+    let (reason, message) = match (declined, &config.unreadable) {
+        (Some(message), _) => (reasons::OWN_NAMESPACE, message),
+        (None, Some(message)) => (reasons::INVALID_SPEC, message.clone()),
+        (None, None) => return None,
+    };
+    Some(Accepted {
         status: "False",
         reason,
         message,
-    };
-    match (declined, &config.unreadable) {
-        (Some(message), _) => refused(reasons::OWN_NAMESPACE, message),
-        (None, Some(message)) => refused(reasons::INVALID_SPEC, message.clone()),
-        (None, None) => Accepted {
-            status: "Unknown",
-            reason: reasons::NOT_CHECKED,
-            message: "KubeVirt has not been asked for its verdict".to_owned(),
-        },
-    }
+    })
 }
 
 /// The status of a config.
@@ -360,7 +356,10 @@ impl Actor for ConfigTask {
         match self.tend(&config).await {
             Ok(next) => {
                 self.backoff.reset();
-                next
+                match self.trial.next_due() {
+                    Some(due) => earliest(next, due),
+                    None => next,
+                }
             }
             Err(failure) => {
                 let delay = self.backoff.next(failure.retry_after(), false);
@@ -392,8 +391,8 @@ mod tests {
     #[test]
     fn what_no_vm_can_come_of_is_refused_with_its_reason() {
         let plain = config("desktop", json!({"runStrategy": "Always"}));
-        assert_eq!(accepted(&plain.config_entry(), None).status, "Unknown");
-        let declined = accepted(&plain.config_entry(), Some("because".to_owned()));
+        assert_eq!(refused(&plain.config_entry(), None), None);
+        let declined = refused(&plain.config_entry(), Some("because".to_owned())).unwrap();
         assert_eq!(
             (declined.status, declined.reason, declined.message.as_str()),
             ("False", reasons::OWN_NAMESPACE, "because")
@@ -404,7 +403,7 @@ mod tests {
         };
         let entry = ConfigEntry::read(cut).unwrap();
         assert!(entry.spec.is_empty(), "no VM of a part of a spec");
-        let verdict = accepted(&entry, None);
+        let verdict = refused(&entry, None).unwrap();
         assert_eq!(
             (verdict.status, verdict.reason),
             ("False", reasons::INVALID_SPEC)

@@ -26,6 +26,7 @@ mod status;
 mod supervise;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod window;
 
 use std::collections::HashMap;
@@ -288,7 +289,7 @@ pub fn rules() -> Vec<Right> {
             ],
         ),
         Right::to(
-            "members: made, looked at when an answer was lost, released, deleted",
+            "members: made (and by dry run KubeVirt's verdict on configs asked for), looked at when an answer was lost, released, deleted",
             &["create", "delete", "get", "patch"],
             kubevirt::GROUP,
             &["virtualmachines"],

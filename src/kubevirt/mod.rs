@@ -3,6 +3,7 @@
 //! object never stops a watch. Nothing here writes.
 
 mod disk;
+pub mod verdict;
 mod vm;
 mod vmi;
 

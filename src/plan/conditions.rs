@@ -181,8 +181,7 @@ pub(super) fn config_ready(snapshot: &Snapshot) -> Verdict {
             Verdict::new("False", reasons::REVISION_NOT_FOUND, message)
         }
         (Config::Refused(why), _, None) => {
-            let message =
-                format!("KubeVirt refuses VirtualMachineConfig {name}: {why}; {going_on}");
+            let message = format!("VirtualMachineConfig {name} is refused: {why}; {going_on}");
             Verdict::new("False", reasons::CONFIG_REFUSED, message)
         }
         (Config::Ready, Some(target), None) => {

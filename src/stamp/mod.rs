@@ -22,6 +22,7 @@ mod repair;
 mod strip;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,7 @@ pub use self::references::{Flag, Kind, Naming, Reference, Row, Rule, referenced_
 pub use self::repair::repair;
 pub use self::revision::{normalise, revision_hash, revision_name, stamp_hash};
 pub use self::strip::{Stripped, strip};
+pub use self::trial::trial;
 
 /// All that a stamp is made of.
 #[derive(Clone, Copy, Debug)]

@@ -40,6 +40,7 @@ mod scale_paths;
 mod scaling;
 mod unions;
 mod validation;
+mod verdict;
 
 pub(crate) use self::shared::{with_namespace, with_own};
 pub(crate) use self::space::{Kind, Space};

@@ -274,6 +274,7 @@ fn cc_07_fields_of_a_newer_kubevirt_arrive_and_survive() {
             let ns = Space::new(cluster, "cc07").await?;
             open_up(&Api::all(ns.client.clone())).await?;
             let newer = config("cfg")
+            .with("/spec/template/metadata/annotations", json!({"standin.vmpool.dev/newer-kubevirt": "yes"}))
             .with("/spec/template/spec/domain/brandNewField", 1)
             .with("/spec/template/spec/domain/brandNewMap", json!({"half": 0.5, "big": 9_007_199_254_740_993_u64, "list": [1, "a", {"b": false}]}))
             .with("/spec/brandNewPolicy", "Unheard")

@@ -306,7 +306,7 @@ fn a_pool_whose_config_does_not_exist_says_so_and_goes_on_when_it_comes() {
 }
 
 #[test]
-fn what_kubevirt_thinks_of_a_config_is_unknown_until_it_is_asked() {
+fn what_kubevirt_thinks_of_a_config_is_asked_once_and_said() {
     with_namespace("accepted", async |ns| {
         revised(ns, &sized("1Gi")).await?;
         ns.accepts(all(&[
@@ -314,9 +314,9 @@ fn what_kubevirt_thinks_of_a_config_is_unknown_until_it_is_asked() {
             pool("b", "cfg").replicas(0),
         ]))?;
         let accepted = ns
-            .condition(Kind::Config, "cfg", "Accepted", "Unknown")
+            .condition(Kind::Config, "cfg", "Accepted", "True")
             .await?;
-        ensure!(accepted["reason"] == "NotChecked", "{accepted}");
+        ensure!(accepted["reason"] == "AcceptedByKubeVirt", "{accepted}");
         ns.eventually("both pools are counted", async || {
             let config = ns.get(Kind::Config, "cfg").await?;
             ensure!(config["status"]["pools"] == 2, "{}", config["status"]);

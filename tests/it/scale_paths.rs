@@ -95,7 +95,7 @@ fn vd_01_a_config_that_bears_one_vm_is_scaled_to_two_on_no_path() {
     with_namespace("vd-01-one", async |ns| {
         // A claim that wants one certain volume: only the webhook knows, from another object.
         ns.accepts(all(&[
-            config("cfg").disk("root").push("/spec/dataVolumeTemplates", json!({
+            config("cfg").disk("root").volume("fixed", json!({"dataVolume": {"name": "fixed"}})).push("/spec/dataVolumeTemplates", json!({
                 "metadata": {"name": "fixed"},
                 "spec": {
                     "storage": {"volumeName": "pv-7", "resources": {"requests": {"storage": "1Gi"}}},

@@ -6,6 +6,7 @@ use kube::{Client, Config};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::standin::{Options, Standin};
+use crate::virt_api::VirtApi;
 
 /// Enough for a program that mostly waits.
 const THREADS: usize = 2;
@@ -13,6 +14,7 @@ const THREADS: usize = 2;
 /// A stand-in that plays until this is dropped.
 pub(super) struct Player {
     standin: Option<Standin>,
+    virt_api: Option<VirtApi>,
     runtime: Option<Runtime>,
 }
 
@@ -29,18 +31,21 @@ impl Player {
             .context("failed to make the stand-in's runtime")?;
         let mut player = Self {
             standin: None,
+            virt_api: None,
             runtime: None,
         };
         let started = runtime.spawn(async move {
             let client = Client::try_from(config).context("failed to make a client")?;
+            let virt_api = VirtApi::start(&client).await?;
             let standin = Standin::start(client, options).await?;
             standin.served().await?;
-            anyhow::Ok(standin)
+            anyhow::Ok((standin, virt_api))
         });
         // Before anything can fail: a runtime must not be dropped where it may not block.
         player.runtime = Some(runtime);
-        let standin = started.await.context("the stand-in panicked")??;
+        let (standin, virt_api) = started.await.context("the stand-in panicked")??;
         player.standin = Some(standin);
+        player.virt_api = Some(virt_api);
         Ok(player)
     }
 
@@ -53,6 +58,7 @@ impl Player {
 impl Drop for Player {
     fn drop(&mut self) {
         self.standin = None;
+        self.virt_api = None;
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

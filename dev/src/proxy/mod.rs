@@ -24,6 +24,8 @@ use tokio::sync::{oneshot, watch};
 pub use self::answer::Answer;
 pub use self::rule::{Action, Rule, Seen};
 
+pub(crate) use self::serve::tls;
+
 use self::rule::Tally;
 use crate::controlplane::ControlPlane;
 use crate::controlplane::pki::Pair;

@@ -28,7 +28,8 @@ const NOT_FORWARDED: [HeaderName; 5] = [
     header::UPGRADE,
 ];
 
-pub(super) fn tls(serving: &Pair) -> Result<ServerConfig> {
+/// TLS with this certificate, for HTTP/1.1.
+pub(crate) fn tls(serving: &Pair) -> Result<ServerConfig> {
     let certificates = CertificateDer::pem_slice_iter(serving.cert.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .context("failed to read the serving certificate")?;

@@ -10,8 +10,9 @@ mod pool;
 mod scale;
 mod schema;
 mod stamping;
+mod trial;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use super::objects::{Lookup, Objects, StoredRevision, Unavailable, VmName};
 use super::review::Request;
 use super::verdict::Verdict;
 use crate::api::{VirtualMachineConfig, VirtualMachinePool};
+use crate::kubevirt::verdict::Verdict as Kubevirts;
 
 /// The uid of every request.
 const UID: &str = "e2e4";
@@ -119,6 +121,10 @@ struct Fake {
     pools: Vec<Value>,
     revisions: Vec<StoredRevision>,
     vms: Vec<VmName>,
+    /// KubeVirt's verdicts, one after the other; accepted where there is none.
+    kubevirt: Arc<Mutex<Vec<Kubevirts>>>,
+    /// The VMs that it was asked about.
+    tried: Arc<Mutex<Vec<Value>>>,
     is_down: bool,
     panics: bool,
 }
@@ -157,6 +163,16 @@ impl Fake {
 }
 
 impl Objects for Fake {
+    fn dry_run<'a>(&'a self, _: &'a str, vm: &'a Value) -> BoxFuture<'a, Kubevirts> {
+        self.tried.lock().unwrap().push(vm.clone());
+        let mut verdicts = self.kubevirt.lock().unwrap();
+        let verdict = match verdicts.is_empty() {
+            true => Kubevirts::Accepted,
+            false => verdicts.remove(0),
+        };
+        Box::pin(async move { verdict })
+    }
+
     fn config<'a>(
         &'a self,
         _: &'a str,

@@ -1,0 +1,110 @@
+//! KubeVirt's verdict: what it refuses is refused at `kubectl apply`, in its words and at our paths; what was
+//! stored without it is known by its condition. Matrix rows 52, 53, 70 and 71.
+
+use anyhow::ensure;
+use dev::harness::Options;
+use serde_json::json;
+
+use crate::objects::{Builder, config, pool};
+use crate::{Kind, Space, with_namespace, with_own};
+
+/// Configs that KubeVirt refuses, where, and a part of its words.
+fn refused() -> Vec<(Builder, &'static str, &'static str)> {
+    let cpu = json!({"sockets": 8, "maxSockets": 4});
+    vec![
+        (
+            config("cfg").push(
+                "/spec/template/spec/domain/devices/disks",
+                json!({"name": "odd", "disk": {}}),
+            ),
+            "spec.template.spec.domain.devices.disks[0].name",
+            "'odd' not found",
+        ),
+        (
+            config("cfg").with("/spec/template/spec/domain/cpu", cpu),
+            "spec.template.spec.domain.cpu.sockets",
+            "greater than the maximum sockets allowed",
+        ),
+        // By KubeVirt's webhook, or by its CRD where that knows all fields.
+        (
+            config("cfg").with("/spec/template/spec/hostnam", "typo"),
+            "spec.template.spec.hostnam",
+            "",
+        ),
+    ]
+}
+
+#[test]
+fn m52_m53_m70_m71_what_kubevirt_refuses_is_refused_at_apply_in_its_words() {
+    with_namespace("verdict", async |ns| {
+        for (bad, field, words) in refused() {
+            let said = ns.rejects(&bad)?;
+            ensure!(said.contains(field) && said.contains(words), "{said}");
+        }
+        // The same for an edit; the stored config stays as it is, and in use.
+        ns.accepts(config("cfg"))?;
+        ns.accepts(pool("web", "cfg").replicas(1))?;
+        ns.settled("web", &["web-1"]).await?;
+        let (bad, field, _) = refused().remove(0);
+        let said = ns.rejects(&bad)?;
+        ensure!(said.contains(field), "{said}");
+        ns.condition(Kind::Config, "cfg", "Accepted", "True")
+            .await?;
+        // Nothing is left of a trial.
+        let vms = ns.names(Kind::Vm).await?;
+        ensure!(vms == ["web-1"], "{vms:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_was_stored_before_kubevirt_came_is_judged_when_it_comes() {
+    let options = Options {
+        without_standin: true,
+        without_kubevirt_crds: true,
+        ..Options::default()
+    };
+    with_own(options, async |cluster| {
+        let ns = Space::new(&*cluster, "late").await?;
+        let name = ns.name.clone();
+        let (bad, field, _) = refused().remove(0);
+        let said = ns.accepts(&bad)?;
+        ensure!(
+            said.contains("KubeVirt's verdict is not known yet"),
+            "{said}"
+        );
+        ns.accepts(pool("web", "cfg").replicas(1))?;
+        let open = ns
+            .condition(Kind::Config, "cfg", "Accepted", "Unknown")
+            .await?;
+        ensure!(open["reason"] == "NotChecked", "{open}");
+
+        // 1. KubeVirt comes, and finds it wrong.
+        cluster.start_standin().await?;
+        cluster.install_kubevirt().await?;
+        let ns = Space {
+            harness: &*cluster,
+            client: cluster.client()?,
+            name,
+        };
+        let accepted = ns
+            .condition(Kind::Config, "cfg", "Accepted", "False")
+            .await?;
+        let message = accepted["message"].to_string();
+        ensure!(message.contains(field), "{accepted}");
+        ensure!(accepted["reason"] == "RefusedByKubeVirt", "{accepted}");
+        let ready = ns
+            .condition(Kind::Pool, "web", "ConfigReady", "False")
+            .await?;
+        ensure!(ready["message"].to_string().contains(field), "{ready}");
+        let told = ns.events("cfg", "RefusedByKubeVirt").await?;
+        ensure!(told.len() == 1, "{told:?}");
+
+        // 2. It is put right, and the pool goes on.
+        ns.accepts(config("cfg"))?;
+        ns.condition(Kind::Config, "cfg", "Accepted", "True")
+            .await?;
+        ns.settled("web", &["web-1"]).await?;
+        Ok(())
+    });
+}
