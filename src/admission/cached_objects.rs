@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::objects::{LiveObjects, Lookup, Objects, StoredRevision, VmName};
+use super::objects::{LiveObjects, Lookup, Named, Objects, StoredRevision, VmName};
 use crate::api::{VirtualMachineConfig, VirtualMachinePool};
 use crate::cache::Caches;
 use crate::kubevirt::verdict::Verdict;
@@ -73,6 +73,15 @@ impl Objects for CachedObjects {
                 Box::pin(std::future::ready(Ok(Some(Arc::new(revision)))))
             }
             None => self.live.revision(namespace, name),
+        }
+    }
+
+    fn exists<'a>(&'a self, namespace: &'a str, named: &'a Named) -> BoxFuture<'a, Lookup<bool>> {
+        match named {
+            Named::Claim(name) if self.caches.claims.get(namespace, name).is_some() => {
+                Box::pin(std::future::ready(Ok(true)))
+            }
+            Named::Claim(_) | Named::ConfigMap(_) => self.live.exists(namespace, named),
         }
     }
 

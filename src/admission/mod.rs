@@ -33,6 +33,7 @@ pub mod verdict;
 
 mod cached_objects;
 mod metrics;
+mod missing;
 mod room;
 mod router;
 mod spec_shape;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
@@ -71,12 +72,24 @@ pub trait Objects: Send + Sync + 'static {
         name: &'a str,
     ) -> BoxFuture<'a, Lookup<Option<Arc<StoredRevision>>>>;
 
+    /// Whether an object exists.
+    fn exists<'a>(&'a self, namespace: &'a str, named: &'a Named) -> BoxFuture<'a, Lookup<bool>>;
+
     /// KubeVirt's verdict on a VM that is not made.
     fn dry_run<'a>(&'a self, namespace: &'a str, vm: &'a Value) -> BoxFuture<'a, Verdict>;
 
     /// All VMs of a namespace whose names are `<prefix>-<ordinal>`.
     fn vms<'a>(&'a self, namespace: &'a str, prefix: &'a str)
     -> BoxFuture<'a, Lookup<Vec<VmName>>>;
+}
+
+/// An object of a built-in kind.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Named {
+    /// A ConfigMap.
+    ConfigMap(String),
+    /// A PersistentVolumeClaim.
+    Claim(String),
 }
 
 /// A VM, as far as names in use go.
@@ -160,6 +173,13 @@ pub fn rules() -> Vec<Right> {
             &["list"],
             kubevirt::GROUP,
             &["virtualmachines"],
+        ),
+        Right::to(
+            "ConfigMaps and claims that a pool's next VMs want: whether they exist, for a warning; their content is \
+             not asked for, which RBAC can't tell apart",
+            &["get"],
+            "",
+            &["configmaps", "persistentvolumeclaims"],
         ),
         Right::to(
             "KubeVirt's verdict on a config, by dry run",
@@ -265,6 +285,20 @@ impl Objects for LiveObjects {
             let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), namespace);
             let found = within_patience(|| format!("revision {name}"), api.get_opt(name)).await?;
             Ok(found.as_ref().and_then(StoredRevision::read).map(Arc::new))
+        })
+    }
+
+    fn exists<'a>(&'a self, namespace: &'a str, named: &'a Named) -> BoxFuture<'a, Lookup<bool>> {
+        let (resource, name) = match named {
+            Named::ConfigMap(name) => (ApiResource::erase::<ConfigMap>(&()), name),
+            Named::Claim(name) => (ApiResource::erase::<PersistentVolumeClaim>(&()), name),
+        };
+        Box::pin(async move {
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), namespace, &resource);
+            let what = || format!("{} {name}", resource.kind);
+            let found = within_patience(what, api.get_metadata_opt(name)).await?;
+            Ok(found.is_some())
         })
     }
 

@@ -3,6 +3,7 @@
 //! Whatever comes, an answer goes back: a body that is too long, no JSON, of another kind, or that makes a
 //! webhook panic. No more is read at once than there is room for ([`super::room`]).
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,15 +15,17 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures::FutureExt as _;
+use serde_json::Value;
 
 use super::metrics::{AdmissionMetrics, Hook, Outcome};
-use super::objects::{Objects, Unavailable};
+use super::objects::{Lookup, Named, Objects, Unavailable};
 use super::review::{Answer, ReadRequest, Request};
 use super::room::{MAX_BODY, Room};
 use super::verdict::Verdict;
-use super::{defaulting, stamping, trial, validate_config, validate_pool, validate_scale};
+use super::{defaulting, missing, stamping, trial, validate_config, validate_pool, validate_scale};
 use crate::api::{CONFIG_KIND, GROUP, POOL_KIND};
 use crate::kubevirt::{self, verdict::Verdict as Kubevirts};
+use crate::stamp::PoolInputs;
 
 /// What the webhooks share.
 #[derive(Clone)]
@@ -259,6 +262,13 @@ async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
     };
     let mut verdict = validate_pool::review(request, &facts);
     if let Ok(Some(config)) = &facts.config
+        && verdict.causes.is_empty()
+    {
+        let spec = Value::Object(config.spec.fields.clone());
+        let wanted = validate_pool::wanted(request, &spec);
+        missing::warn(&mut verdict, look_for(state, request, wanted).await);
+    }
+    if let Ok(Some(config)) = &facts.config
         && let Some(trials) = trial::of_pool(request, &verdict, config)
     {
         let name = config.metadata.name.clone().unwrap_or_default();
@@ -268,11 +278,25 @@ async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
     verdict
 }
 
+/// Whether each of `wanted` exists.
+async fn look_for(
+    state: &AdmissionState,
+    request: &Request,
+    wanted: BTreeSet<Named>,
+) -> Vec<(Named, Lookup<bool>)> {
+    let each = wanted.into_iter().map(|named| async move {
+        let exists = state.objects.exists(&request.namespace, &named).await;
+        (named, exists)
+    });
+    futures::future::join_all(each).await
+}
+
 async fn validate_scale(state: &AdmissionState, request: &Request) -> Verdict {
     let namespace = &request.namespace;
     let pool = state.objects.pool(namespace, request.object_name()).await;
-    let config = match &pool {
-        Ok(Some(pool)) if validate_scale::asks_for_a_second(request) => {
+    let growth = validate_scale::growth(request);
+    let config = match (&pool, growth) {
+        (Ok(Some(pool)), Some(_)) => {
             state
                 .objects
                 .config(namespace, &pool.spec.config.name)
@@ -280,7 +304,16 @@ async fn validate_scale(state: &AdmissionState, request: &Request) -> Verdict {
         }
         _ => Ok(None),
     };
-    validate_scale::review(request, &pool, &config)
+    let mut verdict = validate_scale::review(request, &pool, &config);
+    if let (Ok(Some(pool)), Ok(Some(config)), Some((stored, replicas))) = (&pool, &config, growth)
+        && verdict.causes.is_empty()
+    {
+        let spec = Value::Object(config.spec.fields.clone());
+        let inputs = PoolInputs::of(pool);
+        let wanted = missing::wanted(&spec, &inputs, &pool.spec, replicas, Some(stored));
+        missing::warn(&mut verdict, look_for(state, request, wanted).await);
+    }
+    verdict
 }
 
 fn wrong_kind(kind: &str, group: &str) -> NoVerdict {

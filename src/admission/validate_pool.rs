@@ -4,6 +4,7 @@
 //! What the schema's own rules say (unions, percentages, ranges) is not repeated. A rule that needs an
 //! object that can't be looked up is skipped with a warning; the controller meets the same facts again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize as _;
@@ -14,7 +15,8 @@ use super::hooks::{HookKind, HookSpec, NOT_BEING_DELETED, SPEC_CHANGED, rule};
 use super::metadata::{
     ANNOTATION_BUDGET, check_annotations, check_labels, check_names, is_dns_subdomain, not_a_name,
 };
-use super::objects::{Lookup, VmName};
+use super::missing;
+use super::objects::{Lookup, Named, VmName};
 use super::review::{Operation, Request};
 use super::unsupported;
 use super::verdict::{Verdict, some_of};
@@ -25,7 +27,7 @@ use crate::api::{
 };
 use crate::stamp::names::{
     LABEL_BUDGET, NameRefusal, check_config_name, check_disk_names, check_ordinal, check_pool_name,
-    check_prefix,
+    check_prefix, is_ambiguous_with,
 };
 use crate::stamp::references::disk_templates_of;
 use crate::stamp::sharing::{Severity, for_several_vms};
@@ -91,6 +93,28 @@ pub fn questions(request: &Request) -> Option<(String, Option<String>)> {
         || stored.is_none_or(|stored| names(&stored) != names(&pool));
     let prefix = has_new_names.then(|| pool.prefix().to_owned());
     Some((pool.config().to_owned(), prefix))
+}
+
+/// What the pool's next VMs refer to in a config with this spec.
+pub(super) fn wanted(request: &Request, spec: &Value) -> BTreeSet<Named> {
+    let Ok(pool) = Pool::read(&request.object, request.object_name()) else {
+        return BTreeSet::new();
+    };
+    let stored = request
+        .stored()
+        .and_then(|stored| Pool::read(stored, request.object_name()).ok())
+        // With other names or another config all are new.
+        .filter(|stored| {
+            PoolInputs::of(&stored.object) == PoolInputs::of(&pool.object)
+                && stored.config() == pool.config()
+        });
+    missing::wanted(
+        spec,
+        &PoolInputs::of(&pool.object),
+        pool.spec(),
+        pool.spec().replicas(),
+        stored.map(|stored| stored.spec().replicas()),
+    )
 }
 
 /// The bounds of `replicas`, the same wherever it is written.
@@ -223,6 +247,9 @@ impl<'a> Pool<'a> {
                 self.config()
             )),
             Err(_) => {}
+        }
+        if let (Ok(pools), Ok(Some(config))) = (&facts.pools, &facts.config) {
+            self.warn_of_nested(pools, config, &mut verdict);
         }
         if let Some(Ok(vms)) = &facts.vms {
             self.warn_of_taken_names(vms, &mut verdict);
@@ -357,6 +384,32 @@ impl<'a> Pool<'a> {
         }
         if self.spec().replicas() >= 2 {
             judge_several(&self.object, config, verdict);
+        }
+    }
+
+    /// One prefix within another: VMs never collide, disks may. The other pool's templates are known where both
+    /// use one config.
+    fn warn_of_nested(
+        &self,
+        pools: &[Arc<VirtualMachinePool>],
+        config: &VirtualMachineConfig,
+        verdict: &mut Verdict,
+    ) {
+        let templates = disk_templates_of(&config.spec.fields);
+        for other in pools {
+            let name = other.metadata.name.as_deref().unwrap_or_default();
+            let (ours, theirs) = (self.prefix(), other.spec.vm_prefix(name));
+            let shares_config = other.spec.config.name == self.config();
+            let found = templates.iter().find(|template| {
+                is_ambiguous_with(ours, template, theirs)
+                    || (shares_config && is_ambiguous_with(theirs, template, ours))
+            });
+            if let Some(template) = found.filter(|_| name != self.name) {
+                verdict.warn(format!(
+                    "disks of template {template:?} may be named like those of pool {name}, whose prefix is \
+                     {theirs:?}: a number whose disk exists already is skipped"
+                ));
+            }
         }
     }
 

@@ -42,8 +42,15 @@ pub fn asks_for_a_second(request: &Request) -> bool {
     stored.unwrap_or_default() < 2 && wanted >= 2
 }
 
-/// Judges the Scale in `request`, given the pool that it scales, and that pool's config if
-/// [`asks_for_a_second`] asks for it.
+/// How many VMs the pool is to get, if more than it has: the old number and the new one.
+pub(super) fn growth(request: &Request) -> Option<(u32, u32)> {
+    let number = |scale: &Value| u32::try_from(replicas_of(scale).ok()?).ok();
+    let stored = request.stored().and_then(number).unwrap_or_default();
+    let wanted = number(&request.object)?;
+    (wanted > stored).then_some((stored, wanted))
+}
+
+/// Judges the Scale in `request`, given the pool that it scales, and that pool's config if it is to get more VMs.
 pub fn review(
     request: &Request,
     pool: &Lookup<Option<Arc<VirtualMachinePool>>>,
@@ -78,9 +85,11 @@ pub fn review(
     ));
     let mut verdict = Verdict::refused(causes);
     match config {
-        Ok(Some(config)) => judge_several(pool, config, &mut verdict),
-        // Not asked for, or not there: then no VM is made.
-        Ok(None) => {}
+        Ok(Some(config)) if asks_for_a_second(request) => {
+            judge_several(pool, config, &mut verdict);
+        }
+        // One that has a second VM bears a third; and without a config no VM is made.
+        Ok(Some(_) | None) => {}
         Err(unavailable) => verdict.warn(format!("not all was checked: {unavailable}")),
     }
     verdict

@@ -109,6 +109,27 @@ pub fn is_ambiguous_template(template: &str) -> bool {
         .any(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// Whether a disk of the pool with prefix `outer` from its template could be called like one that a pool with
+/// prefix `inner` has from some template: `a-1` with `2-root`, and `a-1` is the other pool's prefix.
+pub fn is_ambiguous_with(outer: &str, template: &str, inner: &str) -> bool {
+    let is_number = |part: &str| parse_ordinal("x", &format!("x-{part}")).is_some();
+    let Some(rest) = inner
+        .strip_prefix(outer)
+        .and_then(|rest| rest.strip_prefix('-'))
+    else {
+        return false;
+    };
+    let (ordinal, below) = rest.split_once('-').unwrap_or((rest, ""));
+    let template = match below {
+        "" => Some(template),
+        below => template
+            .strip_prefix(below)
+            .and_then(|rest| rest.strip_prefix('-')),
+    };
+    let number = template.and_then(|template| template.split_once('-'));
+    is_number(ordinal) && number.is_some_and(|(number, _)| is_number(number))
+}
+
 /// Longest disk template name for VMs of this prefix.
 pub fn template_budget(prefix: &str) -> usize {
     LABEL_BUDGET.saturating_sub(prefix.len() + 1 + ORDINAL_DIGITS + 1)
@@ -248,6 +269,39 @@ mod tests {
             assert_eq!(parse_ordinal(prefix, name), ordinal, "{prefix} {name}");
             if let Some(ordinal) = ordinal {
                 assert_eq!(vm_name(prefix, ordinal), name);
+            }
+        }
+    }
+
+    #[test]
+    fn nested_prefixes_are_ambiguous_where_a_template_fills_the_gap() {
+        for (outer, template, inner, is) in [
+            ("a", "2-x", "a-1", true),
+            ("a", "b-2-x", "a-1-b", true),
+            ("a", "2-x", "a-1-b", false),
+            ("a", "x", "a-1", false),
+            ("a", "2", "a-1", false),
+            ("a", "02-x", "a-1", false),
+            ("a", "2-x", "a-b", false),
+            ("a", "2-x", "ab-1", false),
+            ("a", "2-x", "b", false),
+            ("a", "2-x", "a", false),
+        ] {
+            assert_eq!(
+                is_ambiguous_with(outer, template, inner),
+                is,
+                "{outer} {template} {inner}"
+            );
+            if is {
+                // There are numbers for which the names are the same.
+                let rest = inner
+                    .strip_prefix(outer)
+                    .unwrap()
+                    .strip_prefix('-')
+                    .unwrap();
+                let ordinal = rest.split('-').next().unwrap().parse().unwrap();
+                let ours = disk_name(&vm_name(outer, ordinal), template);
+                assert_eq!(ours, disk_name(&vm_name(inner, 2), "x"));
             }
         }
     }

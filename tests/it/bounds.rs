@@ -50,8 +50,8 @@ fn cc_06_one_undecodable_vm_does_not_stop_the_store() {
         cluster.restart_vmpool().await?;
         ns.kubectl("scale vpool web --replicas=3")?;
         ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
-        ns.kubectl("scale vpool web --replicas=1")?;
-        ns.settled("web", &["web-1"]).await?;
+        ns.kubectl("scale vpool web --replicas=0")?;
+        ns.settled("web", &[]).await?;
 
         // 3. A config as deep is refused in words.
         let create = ns.run_with("create --validate=false -f -", &deep(config("deep"), 1000))?;

@@ -189,7 +189,10 @@ fn vd_04_a_config_with_next_to_nothing_in_it_gets_a_verdict() {
     with_namespace("vd-04", async |ns| {
         let spec = "/spec/template/spec";
         for (object, admitted) in [
-            (config("cfg").with(spec, json!({"domain": {}})), true),
+            (
+                config("cfg").with(spec, json!({"domain": {"devices": {}}})),
+                true,
+            ),
             (config("cfg").with(spec, json!({})), false),
             (
                 config("cfg").with(&format!("{spec}/volumes"), json!([{"name": "x"}])),

@@ -1,5 +1,5 @@
 //! KubeVirt's verdict: what it refuses is refused at `kubectl apply`, in its words and at our paths; what was
-//! stored without it is known by its condition. Matrix rows 52, 53, 70 and 71.
+//! stored without it is known by its condition. Matrix rows 52 and 71.
 
 use anyhow::ensure;
 use dev::harness::Options;
@@ -35,7 +35,7 @@ fn refused() -> Vec<(Builder, &'static str, &'static str)> {
 }
 
 #[test]
-fn m52_m53_m70_m71_what_kubevirt_refuses_is_refused_at_apply_in_its_words() {
+fn m52_m71_what_kubevirt_refuses_is_refused_at_apply_in_its_words() {
     with_namespace("verdict", async |ns| {
         for (bad, field, words) in refused() {
             let said = ns.rejects(&bad)?;

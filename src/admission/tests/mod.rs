@@ -6,6 +6,7 @@ mod config;
 mod defaulting;
 mod hook_specs;
 mod http;
+mod missing;
 mod pool;
 mod scale;
 mod schema;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::objects::{Lookup, Objects, StoredRevision, Unavailable, VmName};
+use super::objects::{Lookup, Named, Objects, StoredRevision, Unavailable, VmName};
 use super::review::Request;
 use super::verdict::Verdict;
 use crate::api::{VirtualMachineConfig, VirtualMachinePool};
@@ -121,6 +122,8 @@ struct Fake {
     pools: Vec<Value>,
     revisions: Vec<StoredRevision>,
     vms: Vec<VmName>,
+    /// ConfigMaps and claims that there are; all, if it isn't said.
+    existing: Option<Vec<Named>>,
     /// KubeVirt's verdicts, one after the other; accepted where there is none.
     kubevirt: Arc<Mutex<Vec<Kubevirts>>>,
     /// The VMs that it was asked about.
@@ -163,6 +166,11 @@ impl Fake {
 }
 
 impl Objects for Fake {
+    fn exists<'a>(&'a self, _: &'a str, named: &'a Named) -> BoxFuture<'a, Lookup<bool>> {
+        let existing = self.existing.as_ref();
+        self.answer(existing.is_none_or(|existing| existing.contains(named)))
+    }
+
     fn dry_run<'a>(&'a self, _: &'a str, vm: &'a Value) -> BoxFuture<'a, Kubevirts> {
         self.tried.lock().unwrap().push(vm.clone());
         let mut verdicts = self.kubevirt.lock().unwrap();
