@@ -23,6 +23,8 @@ mod shared;
 mod space;
 
 mod bounds;
+mod by_hand;
+mod caches;
 mod config_gone;
 mod defaulting;
 mod deletion;
