@@ -18,7 +18,7 @@ use vmpool::api::{VirtualMachineConfig, VirtualMachinePool};
 use crate::harness::{Harness, eventually};
 
 /// For what takes a minute on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// The name of config and pool in every namespace.
 pub(super) const NAME: &str = "desktop";
 /// Of the list that is read page by page.
@@ -44,6 +44,21 @@ impl Cluster {
             account: harness.sa_client()?,
             config,
         })
+    }
+
+    /// The same config for VMs that run, with nothing that its user would have to make for each.
+    pub(super) fn running_config(&self, memory: &str) -> Value {
+        let mut config = self.config.clone();
+        config["spec"]["runStrategy"] = json!("Always");
+        let spec = &mut config["spec"]["template"]["spec"];
+        spec["domain"]["memory"] = json!({"guest": memory});
+        let is_root = |named: &Value| named["name"] == "root";
+        for path in ["/domain/devices/disks", "/volumes"] {
+            if let Some(named) = spec.pointer_mut(path).and_then(Value::as_array_mut) {
+                named.retain(is_root);
+            }
+        }
+        config
     }
 
     /// Makes the config and waits for its revision, which is no part of making a pool.

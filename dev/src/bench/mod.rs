@@ -1,4 +1,5 @@
-//! `cargo dev bench`: how fast a pool is made, what it writes, and how much memory that takes.
+//! `cargo dev bench`: how fast a pool is made and rolled, how fast it answers, what it writes, and how
+//! much memory that takes.
 //!
 //! Times are ratios within one run, in alternating rounds, so that neither the machine nor its
 //! mood is measured. The release build of `vmpool` is measured from outside, through the API
@@ -6,9 +7,11 @@
 //! because a number is bad.
 
 mod cluster;
+mod latency;
 mod memory;
 mod numbers;
 mod report;
+mod rollout;
 mod rounds;
 mod writes;
 
@@ -20,8 +23,10 @@ use serde_json::Value;
 
 use self::cluster::Cluster;
 use self::report::Report;
+use crate::audit::Filter;
 use crate::cargo;
-use crate::harness::{Binary, Harness, Options, Profile};
+use crate::harness::{Binary, Harness, NAMESPACE, Options, Profile, SERVICE_ACCOUNT};
+use crate::standin;
 
 /// Measures speed, writes and memory.
 #[derive(clap::Args, Clone, Debug)]
@@ -35,6 +40,46 @@ pub struct BenchArgs {
     /// Rounds of each kind; the median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
+    /// Only this part; may be given several times. All of them by default.
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<Part>,
+}
+
+/// What can be measured by itself.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Making a pool: create_ratio, writes_per_vm, status_writes_per_s, idle_writes_per_min.
+    Create,
+    /// Answers of the webhook: webhook_p50_ms, webhook_p99_ms.
+    Webhook,
+    /// Answers of the aggregated scale: scale_get_p50_ms, scale_get_proxied_ratio.
+    Scale,
+    /// Rolling running members: rollout_ratio, writes_per_update.
+    Rollout,
+    /// Peak memory: rss_mib_1000, rss_mib_foreign, rss_mib_5000.
+    Memory,
+}
+
+impl Part {
+    /// All of them, in the order in which they are measured.
+    const ALL: [Self; 5] = [
+        Self::Create,
+        Self::Webhook,
+        Self::Scale,
+        Self::Rollout,
+        Self::Memory,
+    ];
+
+    /// As it is written on the command line.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Webhook => "webhook",
+            Self::Scale => "scale",
+            Self::Rollout => "rollout",
+            Self::Memory => "memory",
+        }
+    }
 }
 
 /// How much of everything.
@@ -47,6 +92,12 @@ struct Size {
     many: u32,
     /// How long nothing is done while writes at rest are counted.
     rest: Duration,
+    /// Running members of the pool that is rolled.
+    members: u32,
+    /// What each of them takes to boot.
+    boot: Duration,
+    /// Requests of each kind in a round.
+    requests: usize,
 }
 
 impl Size {
@@ -57,12 +108,18 @@ impl Size {
                 vms: 100,
                 many: 500,
                 rest: Duration::from_secs(10),
+                members: 20,
+                boot: Duration::from_secs(3),
+                requests: 200,
             },
             false => Self {
                 rounds: args.rounds,
                 vms: 1000,
                 many: 5000,
                 rest: Duration::from_secs(60),
+                members: 200,
+                boot: Duration::from_secs(3),
+                requests: 2000,
             },
         }
     }
@@ -76,9 +133,12 @@ pub async fn rehearse(binary: Binary) -> Result<Value> {
         vms: 10,
         many: 20,
         rest: Duration::from_secs(1),
+        members: 10,
+        boot: Duration::from_millis(200),
+        requests: 20,
     };
     let mut report = Report::new(size);
-    measure(size, binary, &mut report).await?;
+    measure(size, binary, &Part::ALL, &mut report).await?;
     Ok(report.json())
 }
 
@@ -88,9 +148,13 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         return again_for_release(&args).await;
     }
     let size = Size::of(&args);
+    let parts = match args.only.as_slice() {
+        [] => &Part::ALL,
+        only => only,
+    };
     let mut report = Report::new(size);
     let outcome = tokio::select! {
-        outcome = measure(size, Binary::Build(Profile::Release), &mut report) => outcome,
+        outcome = measure(size, Binary::Build(Profile::Release), parts, &mut report) => outcome,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     println!("{}", report.table());
@@ -111,6 +175,9 @@ async fn again_for_release(args: &BenchArgs) -> Result<()> {
     if args.quick {
         command.arg("--quick");
     }
+    for part in &args.only {
+        command.arg(format!("--only={}", part.name()));
+    }
     if let Some(path) = &args.json {
         let path = std::path::absolute(path).context("the current folder is unknown")?;
         command.arg("--json").arg(path);
@@ -124,22 +191,66 @@ async fn again_for_release(args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-async fn measure(size: Size, binary: Binary, report: &mut Report) -> Result<()> {
+async fn measure(size: Size, binary: Binary, parts: &[Part], report: &mut Report) -> Result<()> {
     let mut harness = Harness::start(Options {
         // KubeVirt writes to every VM several times. In the rounds it would take the processor
-        // from what is compared, so that nobody plays it on either side; it joins for memory.
+        // from what is compared, so that nobody plays it on either side; it joins for the rollout.
         without_standin: true,
+        standin: standin::Options {
+            boot: size.boot,
+            combine_writes: true,
+            ..standin::Options::default()
+        },
         binary,
         ..Options::default()
     })
     .await?;
     let cluster = Cluster::new(&harness)?;
-    rounds::measure(&harness, &cluster, size, report).await?;
-    harness.start_standin().await?;
-    memory::measure(&harness, &cluster, size, report).await
+    let wanted = |part| parts.contains(&part);
+    if wanted(Part::Create) {
+        rounds::measure(&harness, &cluster, size, report).await?;
+    }
+    if wanted(Part::Webhook) {
+        latency::webhook(&harness, &cluster, size, report).await?;
+    }
+    if wanted(Part::Scale) {
+        latency::scale(&harness, &cluster, size, report).await?;
+    }
+    if wanted(Part::Rollout) || wanted(Part::Memory) {
+        harness.start_standin().await?;
+    }
+    if wanted(Part::Rollout) {
+        rollout::measure(&harness, &cluster, size, report).await?;
+    }
+    if wanted(Part::Memory) {
+        memory::measure(&harness, &cluster, size, report).await?;
+    }
+    Ok(())
+}
+
+/// Everything that `vmpool` asked to have written.
+fn ours() -> Filter {
+    Filter::new()
+        .service_account(NAMESPACE, SERVICE_ACCOUNT)
+        .with_failures()
 }
 
 /// Progress goes to standard error: standard output is the table.
 fn tell(line: &str) {
     eprintln!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_named_as_it_is_read() {
+        assert_eq!(Part::value_variants(), Part::ALL);
+        for part in Part::ALL {
+            assert_eq!(Part::from_str(part.name(), false), Ok(part));
+        }
+    }
 }

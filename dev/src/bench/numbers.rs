@@ -39,6 +39,19 @@ pub(super) fn count(value: usize) -> f64 {
     value as f64
 }
 
+/// The value below which this part of them is, by the nearest rank; 0 of none.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rank is between 0 and the number of values"
+)]
+pub(super) fn quantile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (part * count(sorted.len())).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().unwrap_or(0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +70,14 @@ mod tests {
         assert_eq!(sample(&[4.0, 1.0, 2.0, 9.0]).median(), Some(3.0));
         assert_eq!(sample(&[4.0, 1.0]).min(), Some(1.0));
         assert_eq!(sample(&[4.0, 1.0]).max(), Some(4.0));
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(quantile(&values, 0.50).to_bits(), 50.0_f64.to_bits());
+        assert_eq!(quantile(&values, 0.99).to_bits(), 99.0_f64.to_bits());
+        assert_eq!(quantile(&[7.0], 0.99).to_bits(), 7.0_f64.to_bits());
+        assert_eq!(quantile(&[], 0.99).to_bits(), 0.0_f64.to_bits());
     }
 }

@@ -17,7 +17,7 @@ struct Metric {
 }
 
 /// In the order of the table. Raw values follow the number made of them.
-const METRICS: [Metric; 10] = [
+const METRICS: [Metric; 23] = [
     metric(
         "create_ratio",
         "speed of making a pool, the plain limit = 1",
@@ -40,6 +40,35 @@ const METRICS: [Metric; 10] = [
         "<= 2",
     ),
     metric("idle_writes_per_min", "writes in a minute at rest", "0"),
+    metric("webhook_p50_ms", "answer to the creation of a VM, ms", ""),
+    metric("webhook_p99_ms", "  99 of 100 are faster", ""),
+    metric("scale_get_p50_ms", "answer of the aggregated scale, ms", ""),
+    metric("scale_get_p99_ms", "  99 of 100 are faster", ""),
+    metric(
+        "scale_get_proxied_ratio",
+        "through the API server, the CRD's own scale = 1",
+        "<= 1.5",
+    ),
+    metric(
+        "scale_get_proxied_p50_ms",
+        "  through the API server, ms",
+        "",
+    ),
+    metric("scale_get_proxied_p99_ms", "  99 of 100 are faster", ""),
+    metric("scale_get_native_p50_ms", "  the CRD's own, ms", ""),
+    metric("scale_get_native_p99_ms", "  99 of 100 are faster", ""),
+    metric(
+        "rollout_ratio",
+        "time of a rollout, ten waves of boot = 1",
+        "<= 1.5",
+    ),
+    metric("rollout_seconds", "  from the edit to the last VM", ""),
+    metric(
+        "writes_per_update",
+        "writes for each rolled VM, failed ones included",
+        "<= 2",
+    ),
+    metric("restarts_per_update", "  restarts, apart from them", "1"),
     metric("rss_mib_start", "peak MiB of memory with nothing to do", ""),
     metric("rss_mib_1000", "  with 1000 members", ""),
     metric(
@@ -91,7 +120,7 @@ impl Report {
         let mut table = format!("{}\n\n", self.heading());
         let _ = writeln!(
             table,
-            "{:<20} {:>8} {:>8} {:>8} {:>7}  what",
+            "{:<24} {:>8} {:>8} {:>8} {:>7}  what",
             "", "median", "min", "max", "goal"
         );
         for (metric, (key, sample)) in METRICS.iter().zip(&self.samples) {
@@ -103,7 +132,7 @@ impl Report {
             };
             let _ = writeln!(
                 table,
-                "{key:<20} {:>8} {:>8} {:>8} {:>7}  {}",
+                "{key:<24} {:>8} {:>8} {:>8} {:>7}  {}",
                 number(sample.median()),
                 spread(sample.min()),
                 spread(sample.max()),
@@ -118,13 +147,20 @@ impl Report {
     }
 
     fn heading(&self) -> String {
-        let Size { rounds, vms, .. } = self.size;
+        let Size {
+            rounds,
+            vms,
+            members,
+            boot,
+            ..
+        } = self.size;
         let quick = match vms {
             1000 => "",
             _ => " (quick: names and goals of the table are for ten times as many)",
         };
         format!(
-            "vmpool {}: {rounds} rounds of {vms} halted VMs on {} cores{quick}",
+            "vmpool {}: {rounds} rounds of {vms} halted VMs, rollouts of {members} running ones with \
+             a boot of {boot:?}, on {} cores{quick}",
             env!("CARGO_PKG_VERSION"),
             cores(),
         )
@@ -172,6 +208,9 @@ mod tests {
         vms: 1000,
         many: 5000,
         rest: Duration::ZERO,
+        members: 200,
+        boot: Duration::from_secs(3),
+        requests: 2000,
     };
 
     #[test]

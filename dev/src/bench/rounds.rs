@@ -12,9 +12,9 @@ use super::cluster::{Cluster, for_pool};
 use super::numbers::count;
 use super::report::Report;
 use super::writes::{self, Writes};
-use super::{Size, tell};
-use crate::audit::{Filter, Mark};
-use crate::harness::{Harness, NAMESPACE, SERVICE_ACCOUNT};
+use super::{Size, ours, tell};
+use crate::audit::Mark;
+use crate::harness::Harness;
 
 /// `vmpool run --max-in-flight`, its default.
 const CONNECTIONS: usize = 32;
@@ -163,11 +163,4 @@ impl Rounds<'_> {
         }
         Ok(())
     }
-}
-
-/// Everything that `vmpool` asked to have written.
-fn ours() -> Filter {
-    Filter::new()
-        .service_account(NAMESPACE, SERVICE_ACCOUNT)
-        .with_failures()
 }

@@ -34,7 +34,7 @@ impl Writes {
         let mut status = Vec::new();
         let mut apart = BTreeMap::new();
         for event in events.iter().filter(|event| !is_event(event)) {
-            if OF_A_VM.contains(&event.object_ref.resource.as_str()) {
+            if is_of_a_vm(event) {
                 of_vms += 1;
                 continue;
             }
@@ -50,6 +50,11 @@ impl Writes {
             apart,
         }
     }
+}
+
+/// Those on a VM and on what belongs to it.
+pub(super) fn is_of_a_vm(event: &Event) -> bool {
+    OF_A_VM.contains(&event.object_ref.resource.as_str())
 }
 
 /// Those of events.k8s.io and those of the core group.

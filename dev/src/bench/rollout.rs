@@ -1,0 +1,177 @@
+//! A rollout of running members, against the ideal: so many waves of as many VMs as may be down at
+//! once, each wave as long as a boot.
+//!
+//! Every round changes the guest's memory, which KubeVirt applies by a restart only. The writes are
+//! the audit log's, restarts apart.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use vmpool::api::{VirtualMachineConfig, VirtualMachinePool};
+
+use super::cluster::{Cluster, NAME, PATIENCE};
+use super::numbers::count;
+use super::report::Report;
+use super::writes::is_of_a_vm;
+use super::{Size, ours, tell};
+use crate::audit::Event;
+use crate::harness::{Harness, eventually};
+
+/// In percent of the members.
+const MAX_UNAVAILABLE: u32 = 10;
+/// What the guest's memory is, in turn.
+const MEMORY: [&str; 2] = ["128Mi", "192Mi"];
+
+/// Measures rollout_ratio, writes_per_update and restarts_per_update.
+pub(super) async fn measure(
+    harness: &Harness,
+    cluster: &Cluster,
+    size: Size,
+    report: &mut Report,
+) -> Result<()> {
+    let namespace = harness.namespace("rollout").await?;
+    let client = &cluster.admin;
+    let rollout = Rollout {
+        configs: Api::namespaced(client.clone(), &namespace),
+        pools: Api::namespaced(client.clone(), &namespace),
+        members: size.members,
+    };
+    tell(&format!("A rollout of {} running VMs", size.members));
+    rollout.make(cluster.running_config(MEMORY[0])).await?;
+    let ideal = ideal(size.members, size.boot);
+    for round in 1..=size.rounds {
+        let audit = harness.audit();
+        audit.settle().await;
+        let mark = audit.mark();
+        let memory = MEMORY[usize::from(round % 2 == 1)];
+        let took = rollout.change(memory).await?;
+        audit.settle().await;
+        let events = audit.since(mark, &ours().namespace(&namespace))?;
+        let (writes, restarts) = per_member(&events, size.members);
+        tell(&format!(
+            "  {:.1} s, ideally {:.1} s",
+            took.as_secs_f64(),
+            ideal.as_secs_f64()
+        ));
+        report.push("rollout_ratio", took.as_secs_f64() / ideal.as_secs_f64());
+        report.push("rollout_seconds", took.as_secs_f64());
+        report.push("writes_per_update", writes);
+        report.push("restarts_per_update", restarts);
+    }
+    cluster.clear(&namespace).await
+}
+
+struct Rollout {
+    configs: Api<VirtualMachineConfig>,
+    pools: Api<VirtualMachinePool>,
+    members: u32,
+}
+
+impl Rollout {
+    /// Config and pool, and waits until all members run and are Ready.
+    async fn make(&self, config: Value) -> Result<()> {
+        let post = PostParams::default();
+        let config = serde_json::from_value(config).context("the sample is no config")?;
+        self.configs.create(&post, &config).await?;
+        let pool = serde_json::from_value(json!({
+            "apiVersion": vmpool::api::API_VERSION,
+            "kind": vmpool::api::POOL_KIND,
+            "metadata": {"name": NAME},
+            "spec": {
+                "replicas": self.members,
+                "config": {"name": NAME},
+                "maxUnavailable": format!("{MAX_UNAVAILABLE}%"),
+            },
+        }))
+        .context("this is no pool")?;
+        self.pools.create(&post, &pool).await?;
+        self.wait_current().await
+    }
+
+    /// From the change of the config until every member runs it and is Ready.
+    async fn change(&self, memory: &str) -> Result<Duration> {
+        let memory = json!({"guest": memory});
+        let patch = json!({"spec": {"template": {"spec": {"domain": {"memory": memory}}}}});
+        let start = Instant::now();
+        self.configs
+            .patch(NAME, &PatchParams::default(), &Patch::Merge(&patch))
+            .await?;
+        self.wait_current().await?;
+        Ok(start.elapsed())
+    }
+
+    async fn wait_current(&self) -> Result<()> {
+        let members = i64::from(self.members);
+        eventually("all members are current and Ready", PATIENCE, async || {
+            let config = self.configs.get(NAME).await?;
+            let generation = config.metadata.generation;
+            let config = config.status.unwrap_or_default();
+            ensure!(
+                config.observed_generation == generation,
+                "the config has no revision yet"
+            );
+            let pool = self.pools.get(NAME).await?.status.unwrap_or_default();
+            ensure!(
+                pool.target_revision == config.latest_revision
+                    && i64::from(pool.current_replicas) == members
+                    && i64::from(pool.ready_replicas) == members,
+                "{} are current, {} Ready",
+                pool.current_replicas,
+                pool.ready_replicas
+            );
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Waves of as many as may be down at once, each as long as a boot.
+fn ideal(members: u32, boot: Duration) -> Duration {
+    let at_once = (members * MAX_UNAVAILABLE / 100).max(1);
+    boot * members.div_ceil(at_once)
+}
+
+/// Writes to the objects of a VM but for restarts, and restarts.
+fn per_member(events: &[Event], members: u32) -> (f64, f64) {
+    let (restarts, writes): (Vec<&Event>, Vec<&Event>) = events
+        .iter()
+        .filter(|event| is_of_a_vm(event))
+        .partition(|event| event.object_ref.subresource == "restart");
+    let per_member = |events: usize| count(events) / f64::from(members);
+    (per_member(writes.len()), per_member(restarts.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::ObjectRef;
+
+    #[test]
+    fn ten_percent_makes_ten_waves_and_one_of_few_as_many_as_there_are() {
+        let boot = Duration::from_secs(3);
+        assert_eq!(ideal(200, boot), Duration::from_secs(30));
+        assert_eq!(ideal(5, boot), Duration::from_secs(15));
+        assert_eq!(ideal(25, boot), Duration::from_secs(39));
+    }
+
+    #[test]
+    fn a_restart_is_told_apart_and_the_pools_status_is_none() {
+        let write = |resource: &str, subresource: &str| Event {
+            object_ref: ObjectRef {
+                resource: resource.into(),
+                subresource: subresource.into(),
+                ..ObjectRef::default()
+            },
+            ..Event::default()
+        };
+        let events = [
+            write("virtualmachines", ""),
+            write("virtualmachines", ""),
+            write("virtualmachines", "restart"),
+            write("virtualmachinepools", "status"),
+        ];
+        assert_eq!(per_member(&events, 2), (1.0, 0.5));
+    }
+}
