@@ -10,9 +10,10 @@ use super::screen::Screen;
 use crate::kubectl::Kubectl;
 use crate::reaper;
 
-/// Name, wanted, there, ready. What is absent is printed as nothing.
+/// Name, wanted, there, ready, at the newest revision. What is absent is printed as nothing.
 const COLUMNS: &str = concat!(
-    "jsonpath={.metadata.name}|{.spec.replicas}|{.status.replicas}|{.status.readyReplicas}",
+    "jsonpath={.metadata.name}|{.spec.replicas}|{.status.replicas}|{.status.readyReplicas}|",
+    "{.status.currentReplicas}",
     r#"{"\n"}"#
 );
 
@@ -68,7 +69,12 @@ fn frame(line: &str) -> String {
         Some(word) => word.to_owned(),
     };
     let (name, wanted, there, ready) = (word("?"), word("1"), word("0"), word("0"));
-    format!("{name}: {there} of {wanted} VMs, {ready} ready")
+    let current = word("0");
+    let old = match current == there {
+        true => String::new(),
+        false => format!(", {current} of the newest revision"),
+    };
+    format!("{name}: {there} of {wanted} VMs, {ready} ready{old}")
 }
 
 #[cfg(test)]
@@ -77,7 +83,11 @@ mod tests {
 
     #[test]
     fn what_a_new_pool_has_not_said_yet_is_nothing() {
-        assert_eq!(frame("web|10||"), "web: 0 of 10 VMs, 0 ready");
-        assert_eq!(frame("web|10|7|3"), "web: 7 of 10 VMs, 3 ready");
+        assert_eq!(frame("web|10|||"), "web: 0 of 10 VMs, 0 ready");
+        assert_eq!(frame("web|10|7|3|7"), "web: 7 of 10 VMs, 3 ready");
+        assert_eq!(
+            frame("web|10|10|9|4"),
+            "web: 10 of 10 VMs, 9 ready, 4 of the newest revision"
+        );
     }
 }

@@ -198,7 +198,8 @@ fn controller(object: &Value) -> Option<&str> {
     owners.find(|owner| owner["controller"] == true)?["uid"].as_str()
 }
 
-fn is_ready(vm: &Value) -> bool {
+/// Whether a VM or its instance says so.
+pub(super) fn is_ready(vm: &Value) -> bool {
     let conditions = vm["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
     conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")

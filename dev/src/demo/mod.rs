@@ -3,29 +3,40 @@
 //!
 //! On the embedded control plane or, with `--kubeconfig`, on a cluster that has KubeVirt, CDI and
 //! vmpool, where it works in a namespace of its own and removes it. It must not look at anything
-//! that a user could not.
+//! that a user could not; what it does besides (metrics, killing the leader) is [`backstage`]'s.
 
+mod autoscale;
+mod backstage;
+mod curl;
+mod detach;
 mod film;
 mod look;
 mod manifests;
+mod rollout;
 mod screen;
 mod stage;
 mod steps;
+mod trace;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use self::backstage::Backstage;
 use self::film::Film;
 use self::manifests::Manifests;
 use self::screen::Screen;
 use self::stage::Stage;
 use crate::harness::{Harness, Options};
 use crate::kubectl::Kubectl;
+use crate::standin;
 
 /// Of the stand-in's VMs, which start in a moment.
 const EMBEDDED_TIMEOUT: Duration = Duration::from_secs(120);
+/// What a guest takes to boot there: long enough to be seen.
+const BOOT: Duration = Duration::from_millis(500);
 /// Of real VMs: images are pulled, volumes are made, guests boot.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(900);
 
@@ -62,17 +73,25 @@ pub async fn run(args: DemoArgs) -> Result<()> {
 async fn embedded(manifests: Manifests, once: bool) -> Result<()> {
     let screen = Screen::start();
     let tell = |line: &str| screen.note(line);
-    let harness = tokio::select! {
-        harness = Harness::start_with(Options::default(), &tell) => harness?,
+    let options = Options {
+        standin: standin::Options {
+            boot: BOOT,
+            ..standin::Options::default()
+        },
+        ..Options::default()
+    };
+    let backstage = tokio::select! {
+        backstage = Backstage::start(options, &tell) => Arc::new(backstage?),
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     };
+    let harness = &backstage.harness;
     let stage = Stage {
         screen: screen.clone(),
         kubectl: harness.kubectl(),
         namespace: harness.namespace("demo").await?,
         timeout: EMBEDDED_TIMEOUT,
     };
-    if let Err(error) = play(&stage, &manifests).await {
+    if let Err(error) = play(&stage, &manifests, Some(Arc::clone(&backstage))).await {
         // The folder goes with the harness.
         let copy = std::env::temp_dir().join("vmpool-demo.log");
         if std::fs::copy(harness.vmpool().log_path(), &copy).is_ok() {
@@ -83,7 +102,7 @@ async fn embedded(manifests: Manifests, once: bool) -> Result<()> {
     if once {
         return Ok(());
     }
-    leave_running(&harness, &stage, &manifests).await
+    leave_running(harness, &stage, &manifests).await
 }
 
 /// Something to play with, until Ctrl-C.
@@ -125,7 +144,7 @@ async fn on_cluster(kubectl: Kubectl, manifests: Manifests) -> Result<()> {
         timeout: CLUSTER_TIMEOUT,
     };
     let played = match has_kinds(&stage) {
-        Ok(()) => play(&stage, &manifests).await,
+        Ok(()) => play(&stage, &manifests, None).await,
         Err(error) => Err(error),
     };
     stage
@@ -148,14 +167,23 @@ fn has_kinds(stage: &Stage) -> Result<()> {
 
 /// kubectl blocks, so that the steps run on a thread of their own. No thread of the runtime, which
 /// would wait for the end of a step that was interrupted.
-async fn play(stage: &Stage, manifests: &Manifests) -> Result<()> {
+async fn play(
+    stage: &Stage,
+    manifests: &Manifests,
+    backstage: Option<Arc<Backstage>>,
+) -> Result<()> {
     let _film = Film::start(&stage.kubectl, &stage.namespace, &stage.screen)?;
     let (actor, manifests) = (stage.clone(), manifests.clone());
     let (sender, played) = tokio::sync::oneshot::channel();
     std::thread::Builder::new()
         .name("demo".to_owned())
         // Nobody listens after an interruption.
-        .spawn(move || drop(sender.send(steps::play(&actor, &manifests))))
+        .spawn(move || {
+            let played = steps::play(&actor, &manifests, backstage.as_deref());
+            // Before anything is told: what is behind the stage ends on the main thread.
+            drop(backstage);
+            drop(sender.send(played));
+        })
         .context("failed to start the demo's thread")?;
     tokio::select! {
         played = played => played.context("the demo panicked")?,

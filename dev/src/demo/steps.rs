@@ -5,20 +5,38 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::backstage::Backstage;
 use super::look::{self, Uids, VM};
 use super::manifests::{Manifests, PER_VM, SAMPLES, per_vm};
 use super::stage::Stage;
+use super::{autoscale, detach, rollout};
 
 /// Kinds and columns that show what is going on.
 const SHOW: &str = "get vpool,vconf,vm";
 
-/// Plays every step; the first one that fails ends it.
-pub(super) fn play(stage: &Stage, manifests: &Manifests) -> Result<()> {
+/// Plays every step; the first one that fails ends it. What needs more than a user has, or a
+/// monitoring system, is played where that is `backstage`.
+pub(super) fn play(
+    stage: &Stage,
+    manifests: &Manifests,
+    backstage: Option<&Backstage>,
+) -> Result<()> {
     ten_vms(stage, manifests)?;
     scale(stage)?;
     delete_by_hand(stage)?;
     two_pools(stage, manifests)?;
     let foreign = foreign_vm(stage, manifests)?;
+    autoscale::both_groups(stage)?;
+    if let Some(backstage) = backstage {
+        autoscale::autoscaler(stage, &backstage.metrics)?;
+    }
+    rollout::edit(stage)?;
+    if let Some(backstage) = backstage {
+        rollout::killed(stage, || backstage.kill_leader())?;
+    }
+    detach::detach(stage)?;
+    let program = backstage.map(Backstage::program_port).transpose()?;
+    detach::refused(stage, program.as_deref())?;
     delete_pools(stage, &foreign)
 }
 
@@ -181,7 +199,7 @@ fn delete_pools(stage: &Stage, foreign: &Value) -> Result<()> {
 }
 
 /// Waits as a user would, until all of the pool's VMs are there and Ready, and no other is.
-fn settle(stage: &Stage, pool: &str, replicas: u32) -> Result<()> {
+pub(super) fn settle(stage: &Stage, pool: &str, replicas: u32) -> Result<()> {
     let path = "{.status.replicas}";
     stage.wait(&format!("vpool/{pool} --for=jsonpath={path}={replicas}"))?;
     stage.wait(&format!("vpool/{pool} --for=condition=Available"))?;
@@ -193,7 +211,7 @@ fn settle(stage: &Stage, pool: &str, replicas: u32) -> Result<()> {
 }
 
 /// The pool's VMs with whatever numbers they have.
-fn members(stage: &Stage, pool: &str) -> Result<Uids> {
+pub(super) fn members(stage: &Stage, pool: &str) -> Result<Uids> {
     look::members(stage, pool, &look::numbers(stage, pool)?)
 }
 
@@ -220,11 +238,11 @@ fn only_replaced(before: &Uids, now: &Uids, name: &str) -> Result<()> {
     look::same("the others", &only(before), &only(now))
 }
 
-fn contains(all: &Uids, some: &Uids) -> bool {
+pub(super) fn contains(all: &Uids, some: &Uids) -> bool {
     some.iter().all(|(name, uid)| all.get(name) == Some(uid))
 }
 
-fn without(all: &Uids, some: &Uids) -> Uids {
+pub(super) fn without(all: &Uids, some: &Uids) -> Uids {
     let mut rest = all.clone();
     rest.retain(|name, _| !some.contains_key(name));
     rest
