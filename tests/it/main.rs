@@ -22,6 +22,7 @@ mod objects;
 mod shared;
 mod space;
 
+mod autoscaling;
 mod bounds;
 mod by_hand;
 mod caches;
