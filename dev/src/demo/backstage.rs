@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 use vmpool::api::API_SERVICE;
+use vmpool::lease;
 
 use crate::external_metrics::ExternalMetrics;
-use crate::harness::{Harness, Options};
+use crate::harness::{Harness, NAMESPACE, Options};
 use crate::supervisor::Signal;
 
 /// The control plane with everything on it, and a monitoring system.
@@ -21,10 +22,17 @@ impl Backstage {
         Ok(Self { metrics, harness })
     }
 
-    /// Kills the process that leads, without a word, and says so.
-    pub(super) fn kill_leader(&self) -> &'static str {
-        self.harness.vmpool().kill(Signal::KILL);
-        "vmpool is killed"
+    /// Kills the process that leads, without a word, and says which.
+    pub(super) fn kill_leader(&self) -> Result<String> {
+        let holder = "jsonpath={.spec.holderIdentity}";
+        let args = ["-n", NAMESPACE, "get", "lease", lease::NAME, "-o", holder];
+        let holder = self.harness.kubectl().run_ok(&args)?;
+        // Two replicas, named like pods, with what is unique of the process behind.
+        let pod = holder.split('_').next().unwrap_or_default();
+        let number = pod.strip_prefix("vmpool-").and_then(|n| n.parse().ok());
+        let number = number.with_context(|| format!("nobody of ours leads: {holder:?}"))?;
+        self.harness.replica(number).kill(Signal::KILL);
+        Ok(format!("{pod}, which leads, is killed"))
     }
 
     /// Where the aggregated API is served on this machine.

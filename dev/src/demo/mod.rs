@@ -74,6 +74,7 @@ async fn embedded(manifests: Manifests, once: bool) -> Result<()> {
     let screen = Screen::start();
     let tell = |line: &str| screen.note(line);
     let options = Options {
+        two_replicas: true,
         standin: standin::Options {
             boot: BOOT,
             ..standin::Options::default()

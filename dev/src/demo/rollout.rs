@@ -50,7 +50,7 @@ pub(super) fn edit(stage: &Stage) -> Result<()> {
 }
 
 /// The program that decides is killed in the middle of it.
-pub(super) fn killed(stage: &Stage, kill: impl Fn() -> &'static str) -> Result<()> {
+pub(super) fn killed(stage: &Stage, kill: impl Fn() -> Result<String>) -> Result<()> {
     let title = "The leader is killed in mid-rollout, and nothing changes in the outcome";
     stage.screen.title(title);
     let vms = members(stage, "desktop")?;
@@ -61,7 +61,7 @@ pub(super) fn killed(stage: &Stage, kill: impl Fn() -> &'static str) -> Result<(
         ensure!((2..vms.len()).contains(&updated), "{updated} are updated");
         Ok(())
     })?;
-    stage.screen.note(kill());
+    stage.screen.note(&kill()?);
     stage.check("every VM has the new spec, and runs", || {
         have_memory(stage, "128Mi", vms.len())
     })?;
