@@ -5,6 +5,7 @@
 //! Nothing is decided here that another module knows better: this one only joins. `samples/` is written by
 //! hand and never touched.
 
+mod guard;
 mod kustomize;
 mod program;
 mod rbac;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 
+pub use guard::{policies, policy_bindings};
 pub use program::{REPLICAS, deployment, disruption_budget, namespace, service};
 pub use rbac::{cluster_role, cluster_role_binding, self_signed_role, self_signed_role_binding};
 pub use rbac::{own_namespace_role, own_namespace_role_binding};
@@ -51,6 +53,7 @@ pub fn files() -> BTreeMap<PathBuf, String> {
     files.extend(folder("crds", crd_files()));
     files.extend(folder("rbac", rbac::files()));
     let mut base = program::files();
+    base.extend(guard::files());
     base.extend(webhooks::files());
     files.extend(folder_on("base", &["../crds", "../rbac"], base));
     let overlay = "overlays/self-signed";

@@ -439,3 +439,65 @@ fn each_resource_has_one_rule_with_the_reasons_of_all() {
         }
     }
 }
+
+/// A policy that is asked about creations, deletions or the status would stand in somebody's way.
+#[test]
+fn guards_ask_about_what_they_guard_and_let_pass_what_they_can_not_judge() {
+    for policy in policies() {
+        let name = policy.metadata.name.unwrap();
+        let spec = policy.spec.unwrap();
+        assert_eq!(spec.failure_policy.as_deref(), Some("Ignore"), "{name}");
+        let rules = spec.match_constraints.unwrap().resource_rules.unwrap();
+        for rule in rules {
+            let resources = rule.resources.unwrap();
+            let operations = rule.operations.unwrap();
+            assert!(
+                !resources
+                    .iter()
+                    .any(|resource| resource.contains(['/', '*']))
+            );
+            if resources == ["virtualmachines"] {
+                assert_eq!(operations, ["UPDATE"]);
+            } else {
+                assert_eq!(operations, ["CREATE", "UPDATE"]);
+            }
+        }
+        let conditions = spec.match_conditions.unwrap();
+        assert!(
+            conditions[0]
+                .expression
+                .contains("system:serviceaccount:vmpool-system:vmpool")
+        );
+    }
+    let bound: Vec<_> = policy_bindings()
+        .into_iter()
+        .filter_map(|binding| binding.spec?.policy_name)
+        .collect();
+    let named: Vec<_> = policies()
+        .into_iter()
+        .filter_map(|policy| policy.metadata.name)
+        .collect();
+    assert_eq!(bound, named);
+}
+
+/// A drain, an upgrade or a lost node takes one of two.
+#[test]
+fn there_are_two_replicas_and_one_of_them_may_be_away() {
+    let spec = deployment().spec.unwrap();
+    assert_eq!(spec.replicas, Some(2));
+    let strategy = serde_json::to_value(spec.strategy).unwrap();
+    assert_eq!(strategy["type"], "RollingUpdate");
+    assert_eq!(strategy["rollingUpdate"]["maxUnavailable"], 0);
+    let budget = disruption_budget().spec.unwrap();
+    assert_eq!(budget.selector, Some(spec.selector));
+    let pod = spec.template.spec.unwrap();
+    assert!(
+        pod.topology_spread_constraints
+            .unwrap()
+            .iter()
+            .all(|spread| {
+                spread.when_unsatisfiable == "ScheduleAnyway"
+                    && spread.label_selector == budget.selector
+            })
+    );
+}

@@ -19,6 +19,7 @@
 
 mod lax;
 mod objects;
+mod probes;
 mod shared;
 mod space;
 
@@ -26,21 +27,25 @@ mod autoscaling;
 mod bounds;
 mod by_hand;
 mod caches;
+mod certificates;
 mod config_gone;
 mod defaulting;
 mod deletion;
 mod docs;
+mod guard;
 mod install;
 mod isolation;
 mod lossless;
 mod membership;
 mod names;
 mod references;
+mod replicas;
 mod resilience;
 mod revisions;
 mod rights;
 mod scale_paths;
 mod scaling;
+mod uninstall;
 mod unions;
 mod validation;
 mod verdict;

@@ -86,6 +86,15 @@ impl<'h> Space<'h> {
         })
     }
 
+    /// One that is there already.
+    pub(crate) fn at(harness: &'h Harness, name: &str) -> Result<Self> {
+        Ok(Self {
+            harness,
+            name: name.to_owned(),
+            client: harness.client()?,
+        })
+    }
+
     /// Deletes it, not waiting for its end.
     pub(crate) fn remove(&self) -> Result<()> {
         let args = ["delete", "namespace", &self.name, "--wait=false"];

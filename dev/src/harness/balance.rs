@@ -1,9 +1,12 @@
-//! Plays kube-proxy for a `vmpool` of two replicas: each connection goes to one that is ready, in turn. A connection
-//! stays where it is, whatever becomes of its replica.
+//! Plays kube-proxy for a `vmpool` of two replicas: each connection goes to one that is ready, in turn.
+//!
+//! A connection to one that is not ready any more is cut after a moment. kube-proxy does not do that: there the API
+//! server finds out by itself, by a ping after 45 s, for which no test waits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,6 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::supervisor::State;
+
+/// So long a connection to one that is not ready is left alone: requests under way may end.
+const CUT_AFTER: Duration = Duration::from_secs(2);
 
 /// A replica: its port, and what its supervisor knows of it.
 pub(super) type Backend = (u16, watch::Receiver<State>);
@@ -65,21 +71,28 @@ impl Drop for Balancer {
 async fn accept(listener: TcpListener, backends: Arc<Mutex<Vec<Backend>>>) {
     let turn = AtomicUsize::new(0);
     while let Ok((mut client, _)) = listener.accept().await {
-        let ready: Vec<u16> = {
+        let ready: Vec<Backend> = {
             let backends = backends.lock().unwrap_or_else(PoisonError::into_inner);
             let ready = backends.iter().filter(|(_, state)| state.borrow().ready);
-            ready.map(|(port, _)| *port).collect()
+            ready.cloned().collect()
         };
-        let Some(port) = ready
-            .get(turn.fetch_add(1, Ordering::Relaxed) % ready.len().max(1))
-            .copied()
-        else {
+        let turn = turn.fetch_add(1, Ordering::Relaxed) % ready.len().max(1);
+        let Some((port, mut state)) = ready.get(turn).cloned() else {
             continue;
         };
         tokio::spawn(async move {
-            if let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+            let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else {
+                return;
+            };
+            let unready = async {
+                // An error means that the supervisor is gone, and its process with it.
+                let _ = state.wait_for(|state| !state.ready).await;
+                tokio::time::sleep(CUT_AFTER).await;
+            };
+            tokio::select! {
                 // An error is one of the two's, which the other notices.
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                () = unready => {}
             }
         });
     }

@@ -33,6 +33,8 @@ pub(super) async fn vmpool(client: &Client, admission: SocketAddr) -> Result<()>
         value(&manifests::self_signed_namespaced_role_binding())?,
     ];
     objects.extend(values(&manifests::user_roles())?);
+    objects.extend(values(&manifests::policies())?);
+    objects.extend(values(&manifests::policy_bindings())?);
     let target = WebhookTarget::Url(format!("https://{admission}"));
     let (mutating, validating) = manifests::webhook_configurations(&target, None);
     objects.extend([value(&mutating)?, value(&validating)?]);

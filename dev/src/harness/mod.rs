@@ -12,6 +12,7 @@ mod process;
 mod wait;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -79,6 +80,9 @@ pub struct Harness {
     plane: ControlPlane,
     standin: standin::Options,
     places: Vec<Replica>,
+    /// Where the API server finds the webhooks.
+    admission: SocketAddr,
+    kubeconfig: PathBuf,
     account: Config,
     namespaces: AtomicU32,
 }
@@ -131,7 +135,7 @@ impl Harness {
         let place = process::Place {
             pod: String::new(),
             program,
-            kubeconfig,
+            kubeconfig: kubeconfig.clone(),
             log: plane.dir().join("vmpool.log"),
             admission,
             health: admission,
@@ -142,6 +146,8 @@ impl Harness {
             player: None,
             proxy,
             places: replicas(place, &options)?,
+            admission,
+            kubeconfig,
             plane,
             standin: options.standin.clone(),
             account,
@@ -200,6 +206,20 @@ impl Harness {
     /// Ends `vmpool` and leaves it ended until [`start_vmpool`](Self::start_vmpool).
     pub fn stop_vmpool(&mut self) {
         self.replicas.clear();
+    }
+
+    /// Installs what `vmpool` needs in a cluster, over what is there; with a token for its service account, which
+    /// may be a new one.
+    pub async fn install_vmpool(&mut self) -> Result<()> {
+        install::vmpool(&self.plane.admin(), self.admission).await?;
+        let server = self.proxy.as_ref().map(FaultProxy::url);
+        let kubeconfig = self
+            .plane
+            .service_account_kubeconfig(NAMESPACE, SERVICE_ACCOUNT, server)
+            .await?;
+        std::fs::copy(&kubeconfig, &self.kubeconfig).context("failed to renew the kubeconfig")?;
+        (self.account, _) = controlplane::client(&kubeconfig).await?;
+        Ok(())
     }
 
     /// KubeVirt comes late.

@@ -56,8 +56,10 @@ pub(super) fn spec(place: &Place, options: &Options) -> Result<ProcessSpec> {
     if !options.log.is_empty() {
         spec = spec.env("RUST_LOG", &options.log);
     }
-    for probe in [&mut spec.startup, &mut spec.readiness] {
-        *probe = probe.take().map(hasten);
+    spec.startup = spec.startup.take().map(hasten);
+    if let Some(readiness) = &mut spec.readiness {
+        // As often in a row: one that hangs takes its time-out each time.
+        readiness.period = READY_PERIOD;
     }
     Ok(spec)
 }

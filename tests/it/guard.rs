@@ -1,0 +1,115 @@
+//! What only the program may write: intents, membership, and what a member's stamp says. Everybody else's work passes.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::objects::{all, config, pool, vm};
+use crate::space::{controller, uid};
+use crate::{Kind, Space, with_namespace};
+
+/// What kubectl is told of a merge patch.
+fn patch(ns: &Space<'_>, kind: &str, name: &str, patch: &Value) -> Result<Option<String>> {
+    let said = ns.run(&format!("patch {kind} {name} --type=merge --patch={patch}"))?;
+    Ok((!said.success).then_some(said.stderr))
+}
+
+/// A policy is in effect a moment after it is installed.
+async fn refuses(ns: &Space<'_>, kind: &str, name: &str, change: Value) -> Result<()> {
+    ns.eventually(&format!("refused: {change}"), async || {
+        let dry = ns.run(&format!(
+            "patch {kind} {name} --type=merge --dry-run=server --patch={change}"
+        ))?;
+        ensure!(!dry.success, "admitted: {change}");
+        ensure!(dry.stderr.contains("vmpool.dev"), "{}", dry.stderr);
+        Ok(())
+    })
+    .await
+}
+
+#[test]
+fn intents_are_the_programs_alone() {
+    with_namespace("intents", async |ns| {
+        ns.accepts(all(&[config("cfg"), pool("web", "cfg").replicas(0)]))?;
+        let intent =
+            |value: Value| json!({"metadata": {"annotations": {"vmpool.dev/intent": value}}});
+        refuses(ns, "vpool", "web", intent(json!("[]"))).await?;
+        let forged = pool("forged", "cfg")
+            .replicas(0)
+            .with("/metadata/annotations", json!({"vmpool.dev/intent": "[]"}));
+        let said = ns.rejects(forged)?;
+        ensure!(said.contains("vmpool.dev/intent"), "{said}");
+
+        // Others may change all but that.
+        ns.kubectl("annotate vpool web note=x")?;
+        ns.kubectl("scale vpool web --replicas=1")?;
+        ns.settled("web", &["web-1"]).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn nobody_makes_a_member_and_everybody_may_release_one() {
+    with_namespace("members", async |ns| {
+        ns.accepts(all(&[config("cfg"), pool("web", "cfg").replicas(2)]))?;
+        let members = ns.settled("web", &["web-1", "web-2"]).await?;
+        let owner = controller(&members[0]).cloned().unwrap_or_default();
+        ns.accepts(vm("stranger"))?;
+
+        // 1. Nobody becomes a member by hand, whatever else the update does.
+        let references = json!({"metadata": {"ownerReferences": [owner]}});
+        refuses(ns, "vm", "stranger", references).await?;
+
+        // 2. What says who a member is stays.
+        for key in ["pool", "pool-uid", "ordinal", "config", "revision"] {
+            for value in [json!("x"), Value::Null] {
+                let change =
+                    json!({"metadata": {"labels": {(format!("vmpool.dev/{key}")): value}}});
+                refuses(ns, "vm", "web-1", change).await?;
+            }
+        }
+        for key in ["stamp", "member-of"] {
+            let change = json!({"metadata": {"annotations": {(format!("vmpool.dev/{key}")): "x"}}});
+            refuses(ns, "vm", "web-1", change).await?;
+        }
+
+        // 3. Everything else is its user's.
+        for change in [
+            json!({"metadata": {"labels": {"mine": "x"}, "annotations": {"vmpool.dev/protected": "scale-in"}}}),
+            json!({"metadata": {"finalizers": ["example.com/x"]}}),
+            json!({"metadata": {"finalizers": null}}),
+            json!({"spec": {"runStrategy": "Always"}}),
+        ] {
+            let said = patch(ns, "vm", "web-1", &change)?;
+            ensure!(said.is_none(), "{change}: {said:?}");
+        }
+
+        // 4. A member may be released with all its labels changed, and deleted; the pool may be orphaned.
+        let released =
+            json!({"metadata": {"ownerReferences": null, "labels": {"vmpool.dev/pool": null}}});
+        let said = patch(ns, "vm", "web-1", &released)?;
+        ensure!(said.is_none(), "{said:?}");
+        ns.settled("web", &["web-2", "web-3"]).await?;
+        ns.kubectl("delete vm web-2")?;
+        ns.settled("web", &["web-2", "web-3"]).await?;
+        let before = ns.get(Kind::Vm, "web-3").await?;
+        ns.kubectl("delete vpool web --cascade=orphan")?;
+        ns.gone(Kind::Pool, "web").await?;
+        ns.eventually("web-3 is nobody's", async || {
+            let vm = ns.get(Kind::Vm, "web-3").await?;
+            ensure!(controller(&vm).is_none() && uid(&vm) == uid(&before));
+            Ok(())
+        })
+        .await?;
+
+        // 5. And with members in it, a namespace ends; `with_namespace` asks for that.
+        ns.accepts(pool("last", "cfg").replicas(1))?;
+        ns.settled("last", &["last-1"]).await?;
+        ns.remove()?;
+        ns.eventually("the namespace ends", async || {
+            let left = ns.list(Kind::Vm).await?;
+            ensure!(left.is_empty());
+            Ok(())
+        })
+        .await
+    });
+}
