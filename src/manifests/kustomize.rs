@@ -1,4 +1,4 @@
-//! The kustomization files. Only `resources`: whoever installs adds images, replicas and patches in an overlay
+//! The kustomization files. Only `resources`, and patches where certificates come from elsewhere: whoever installs adds images, replicas and patches in an overlay
 //! of their own.
 
 use serde_json::json;
@@ -14,5 +14,16 @@ pub(super) fn of(resources: &[impl AsRef<str>]) -> String {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": resources,
+    }))])
+}
+
+/// The same with files of patches, which are merged into what is of their kind and name.
+pub(super) fn patched(resources: &[&str], patches: &[&str]) -> String {
+    let patches = patches.iter().map(|path| json!({"path": path}));
+    yaml::file([yaml::document(&json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": resources,
+        "patches": patches.collect::<Vec<_>>(),
     }))])
 }

@@ -5,6 +5,7 @@
 //! Nothing is decided here that another module knows better: this one only joins. `samples/` is written by
 //! hand and never touched.
 
+mod cert_manager;
 mod guard;
 mod kustomize;
 mod program;
@@ -62,6 +63,8 @@ pub fn files() -> BTreeMap<PathBuf, String> {
         &["../../base"],
         rbac::self_signed_files(),
     ));
+    let overlay = cert_manager::files().into_iter();
+    files.extend(overlay.map(|(name, text)| (Path::new("overlays/cert-manager").join(name), text)));
     files
 }
 

@@ -18,6 +18,9 @@ use crate::{admission, cache, controller, lease, server};
 /// Name of the ClusterRole and the Role with what a program needs that makes its own certificates.
 const SELF_SIGNED: &str = "vmpool-self-signed";
 
+/// Name of the ClusterRole of a program that is given its certificates.
+const PUBLISHER: &str = "vmpool-ca-publisher";
+
 /// What the program runs as.
 pub fn service_account() -> ServiceAccount {
     ServiceAccount {
@@ -149,6 +152,14 @@ pub(super) fn self_signed_files() -> Vec<File> {
         yaml::document(&self_signed_namespaced_role_binding()),
     ]);
     vec![("rbac.yaml".to_owned(), text)]
+}
+
+/// What is added where certificates come from elsewhere, and the program says whom to trust.
+pub(super) fn publisher_file() -> String {
+    yaml::file([
+        role_with_reasons(PUBLISHER, server::rules()),
+        yaml::document(&binding(PUBLISHER)),
+    ])
 }
 
 /// What every installation needs, module by module: the same resource may come up for several reasons.

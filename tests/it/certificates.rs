@@ -266,6 +266,12 @@ fn ag_10_a_ca_is_rotated_under_creates_with_no_failed_call_and_every_consumer_pa
         async |cluster: &mut Harness| -> Result<()> {
             let ns = Space::new(cluster, "ag10").await?;
             api_service(&ns.client).await?;
+            ns.eventually("everybody trusts the first CA", async || {
+                let found = bundles(&ns.client).await?;
+                ensure!(found.iter().all(|bundle| count(bundle) > 0));
+                Ok(())
+            })
+            .await?;
             let first = secret(&ns.client).await?;
             let creator = Creator::start(&ns, Duration::from_millis(20))?;
             let begun = Instant::now();

@@ -63,6 +63,9 @@ fn the_whole_installation_is_applied_and_its_pod_runs_where_only_restricted_ones
             "clusterrole.rbac.authorization.k8s.io/vmpool",
             "service/vmpool",
             "deployment.apps/vmpool",
+            "poddisruptionbudget.policy/vmpool",
+            "validatingadmissionpolicy.admissionregistration.k8s.io/members.vmpool.dev",
+            "role.rbac.authorization.k8s.io/vmpool-self-signed",
             "mutatingwebhookconfiguration.admissionregistration.k8s.io/stamp.vmpool.dev",
             "validatingwebhookconfiguration.admissionregistration.k8s.io/validate.vmpool.dev",
         ] {
@@ -73,6 +76,24 @@ fn the_whole_installation_is_applied_and_its_pod_runs_where_only_restricted_ones
             );
         }
     }
+
+    // The other overlay is put together too; what is cert-manager's is not known here.
+    let overlay = manifests("overlays/cert-manager").display().to_string();
+    let built = kubectl.run_ok(&["kustomize", &overlay])?;
+    for part in [
+        "kind: Issuer",
+        "kind: Certificate",
+        "--tls-cert-file=/etc/vmpool/tls/tls.crt",
+        "secretName: vmpool-cert-manager-tls",
+        "name: vmpool-ca-publisher",
+        "name: POD_UID",
+    ] {
+        ensure!(built.contains(part), "no {part:?}: {built}");
+    }
+    ensure!(
+        !built.contains("- secrets"),
+        "it needs no Secret of its own"
+    );
 
     // 2. Its pod, in its namespace, where anything that is not restricted is refused.
     let deployment =
