@@ -34,6 +34,7 @@ pub mod verdict;
 mod cached_objects;
 mod metrics;
 mod missing;
+mod pool_warnings;
 mod room;
 mod router;
 mod spec_shape;

@@ -17,6 +17,7 @@ use super::metadata::{
 };
 use super::missing;
 use super::objects::{Lookup, Named, VmName};
+use super::pool_warnings;
 use super::review::{Operation, Request};
 use super::unsupported;
 use super::verdict::{Verdict, some_of};
@@ -27,7 +28,7 @@ use crate::api::{
 };
 use crate::stamp::names::{
     LABEL_BUDGET, NameRefusal, check_config_name, check_disk_names, check_ordinal, check_pool_name,
-    check_prefix, is_ambiguous_with,
+    check_prefix,
 };
 use crate::stamp::references::disk_templates_of;
 use crate::stamp::sharing::{Severity, for_several_vms};
@@ -249,10 +250,11 @@ impl<'a> Pool<'a> {
             Err(_) => {}
         }
         if let (Ok(pools), Ok(Some(config))) = (&facts.pools, &facts.config) {
-            self.warn_of_nested(pools, config, &mut verdict);
+            let templates = disk_templates_of(&config.spec.fields);
+            pool_warnings::of_nested_prefixes(&self.object, pools, &templates, &mut verdict);
         }
         if let Some(Ok(vms)) = &facts.vms {
-            self.warn_of_taken_names(vms, &mut verdict);
+            pool_warnings::of_taken_names(self.spec(), self.uid, vms, &mut verdict);
         }
         if self.updates_by_itself() {
             verdict.warn(format!(
@@ -385,53 +387,6 @@ impl<'a> Pool<'a> {
         if self.spec().replicas() >= 2 {
             judge_several(&self.object, config, verdict);
         }
-    }
-
-    /// One prefix within another: VMs never collide, disks may. The other pool's templates are known where both
-    /// use one config.
-    fn warn_of_nested(
-        &self,
-        pools: &[Arc<VirtualMachinePool>],
-        config: &VirtualMachineConfig,
-        verdict: &mut Verdict,
-    ) {
-        let templates = disk_templates_of(&config.spec.fields);
-        for other in pools {
-            let name = other.metadata.name.as_deref().unwrap_or_default();
-            let (ours, theirs) = (self.prefix(), other.spec.vm_prefix(name));
-            let shares_config = other.spec.config.name == self.config();
-            let found = templates.iter().find(|template| {
-                is_ambiguous_with(ours, template, theirs)
-                    || (shares_config && is_ambiguous_with(theirs, template, ours))
-            });
-            if let Some(template) = found.filter(|_| name != self.name) {
-                verdict.warn(format!(
-                    "disks of template {template:?} may be named like those of pool {name}, whose prefix is \
-                     {theirs:?}: a number whose disk exists already is skipped"
-                ));
-            }
-        }
-    }
-
-    fn warn_of_taken_names(&self, vms: &[VmName], verdict: &mut Verdict) {
-        let start = self.spec().ordinal_start();
-        let wanted = start..start.saturating_add(self.spec().replicas());
-        let mut taken: Vec<&VmName> = vms
-            .iter()
-            .filter(|vm| wanted.contains(&vm.ordinal))
-            .filter(|vm| self.uid.is_none() || vm.pool_uid.as_deref() != self.uid)
-            .collect();
-        if taken.is_empty() {
-            return;
-        }
-        taken.sort_by_key(|vm| vm.ordinal);
-        let names: Vec<&str> = taken.iter().map(|vm| vm.name.as_str()).collect();
-        let are = if names.len() == 1 {
-            "exists and is not this pool's: its number is skipped"
-        } else {
-            "exist and are not this pool's: their numbers are skipped"
-        };
-        verdict.warn(format!("VirtualMachine {} {are}", some_of(&names)));
     }
 
     /// Whether a user would expect existing VMs to follow their config.

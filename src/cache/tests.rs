@@ -128,6 +128,12 @@ fn what_the_watch_has_gone_past_has_been_seen() {
     store.take(Step::Apply(vm("a", "a", 7, None)));
     assert!(store.has_reached("7") && !store.has_reached("8"));
     assert!(!store.has_reached("no number"));
+    // A list shows newer versions of some before it shows that others are gone.
+    store.take(Step::Init);
+    store.take(Step::InitApply(vm("web-9", "z", 9, None)));
+    assert!(!store.has_reached("9") && !store.has_reached("7"));
+    store.take(Step::InitDone);
+    assert!(store.has_reached("9"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the controller makes of its caches, and the order of its calls against a played API server.
 
+mod answers;
 mod calls;
 mod declined;
 mod leadership;
@@ -7,3 +8,4 @@ mod occupied;
 mod played;
 mod revisions;
 mod snapshot;
+mod trial;

@@ -37,6 +37,7 @@ mod install;
 mod isolation;
 mod lossless;
 mod membership;
+mod missing;
 mod names;
 mod references;
 mod replicas;

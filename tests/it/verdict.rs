@@ -58,6 +58,37 @@ fn m52_m71_what_kubevirt_refuses_is_refused_at_apply_in_its_words() {
 }
 
 #[test]
+fn a_quota_is_no_verdict_on_a_config() {
+    with_namespace("verdict-quota", async |ns| {
+        ns.kubectl("create quota none --hard=count/virtualmachines.kubevirt.io=0")?;
+        // The quota holds once the controller manager has looked at it.
+        ns.eventually("the quota holds", async || {
+            let said = ns.accepts(config("cfg"))?;
+            ns.kubectl("delete virtualmachineconfigs.vmpool.dev cfg")?;
+            ensure!(
+                said.contains("verdict is not known yet") && said.contains("exceeded quota"),
+                "{said}"
+            );
+            Ok(())
+        })
+        .await?;
+        ns.accepts(config("cfg"))?;
+        let open = ns
+            .condition(Kind::Config, "cfg", "Accepted", "Unknown")
+            .await?;
+        ensure!(
+            open["message"].to_string().contains("exceeded quota"),
+            "{open}"
+        );
+        // Asked again, and answered, once there is room.
+        ns.kubectl("delete quota none")?;
+        ns.condition(Kind::Config, "cfg", "Accepted", "True")
+            .await?;
+        Ok(())
+    });
+}
+
+#[test]
 fn what_was_stored_before_kubevirt_came_is_judged_when_it_comes() {
     let options = Options {
         without_standin: true,

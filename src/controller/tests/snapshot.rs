@@ -57,6 +57,16 @@ fn dt_05_only_the_uid_in_the_controller_reference_makes_a_member() {
 }
 
 #[test]
+fn a_vm_of_another_namespace_is_no_member_whatever_its_owner_says() {
+    let web = pool("web", "uid-web");
+    let elsewhere = vm("web-1")
+        .owner("web", "uid-web")
+        .set("/metadata/namespace", "elsewhere".into());
+    let caches = caches().pool(web.clone()).vm(elsewhere).done();
+    assert!(view(&caches, &web).snapshot.members.is_empty());
+}
+
+#[test]
 fn an_instance_counts_only_with_the_uid_of_its_vm() {
     let web = pool("web", "uid-web");
     let member = vm("web-1").owner("web", "uid-web");
