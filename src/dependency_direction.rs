@@ -30,6 +30,18 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "aggregated",
+        &[
+            "api",
+            "clock",
+            "json",
+            "kubevirt",
+            "cache",
+            "admission",
+            "rights",
+        ],
+    ),
+    (
         "controller",
         &[
             "api", "clock", "json", "lease", "kubevirt", "stamp", "plan", "cache", "rights",
@@ -42,6 +54,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "api",
             "cache",
             "admission",
+            "aggregated",
             "controller",
             "lease",
             "rights",
@@ -60,6 +73,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "plan",
             "cache",
             "admission",
+            "aggregated",
             "controller",
             "server",
             "telemetry",

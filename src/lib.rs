@@ -1,10 +1,11 @@
 //! vmpool: pools of stateful virtual machines for KubeVirt.
 //!
 //! Modules depend on each other in one direction only, which a test checks:
-//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, controller} ← run`. `cli`, `clock`, `json`, `lease`,
-//! `rights`, `server` and `telemetry` stand beside.
+//! `api ← kubevirt ← stamp ← plan ← cache ← {admission, aggregated, controller} ← run`. `cli`, `clock`, `json`,
+//! `lease`, `rights`, `server` and `telemetry` stand beside.
 
 pub mod admission;
+pub mod aggregated;
 pub mod api;
 pub mod cache;
 pub mod cli;

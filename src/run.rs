@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, AdmissionMetrics, AdmissionState, CachedObjects, LiveObjects};
+use crate::aggregated::{self, AggregatedConfig, AggregatedMetrics, TrustStore};
 use crate::cache::{CacheMetrics, Caches};
 use crate::cli::{CertificateArgs, RunArgs};
 use crate::controller::{self, ControllerConfig};
@@ -42,15 +43,20 @@ pub async fn run(args: RunArgs) -> Result<()> {
     registry.register_collector(Box::new(CacheMetrics::new(Arc::clone(&caches))));
     let served = Served::default();
     served.register(&mut registry);
-    let webhooks = webhooks(&args, &config, &caches, &mut registry)?;
-    let client = Client::try_from(config).context("failed to make a client")?;
+    let client = Client::try_from(config.clone()).context("failed to make a client")?;
+    let trust = TrustStore::default();
+    let router = webhooks(&args, &config, &caches, &mut registry)?;
+    let api = api(&client, &caches, &trust, &mut registry);
+    let router = router.merge(api);
 
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::new(health.clone());
     tasks.spawn(
         "webhooks",
-        serve_tls(tls_listener, served.clone(), webhooks, shutdown.clone()),
+        serve_tls(tls_listener, served.clone(), router, shutdown.clone()),
     );
+    let trusting = follow_trust(client.clone(), trust, &health, shutdown.clone());
+    tasks.spawn_endless("trust", trusting);
     let keeper = Keeper::new(KeeperConfig {
         client: client.clone(),
         source,
@@ -96,6 +102,21 @@ fn webhooks(
         own_username: admission::service_account_username(&args.namespace, &args.service_account),
         metrics: AdmissionMetrics::register(registry),
     }))
+}
+
+/// The aggregated API, on all other paths of the same port.
+fn api(
+    client: &Client,
+    caches: &Arc<Caches>,
+    trust: &TrustStore,
+    registry: &mut Registry,
+) -> Router {
+    aggregated::router(AggregatedConfig {
+        client: client.clone(),
+        caches: Arc::clone(caches),
+        trust: trust.clone(),
+        metrics: AggregatedMetrics::register(registry),
+    })
 }
 
 /// The controller, for as long as the Lease is ours.
@@ -230,6 +251,26 @@ fn spawn_caches(
     let health = tasks.health.clone();
     let watchdog = Arc::clone(caches).watch_over(move |stuck| health.notice("caches", stuck));
     tasks.spawn_endless("cache-watchdog", until(shutdown.clone(), watchdog));
+}
+
+/// Keeps up with whose certificates count. Not ready before that is known: the aggregated API can't tell who
+/// is calling.
+fn follow_trust(
+    client: Client,
+    trust: TrustStore,
+    health: &Health,
+    shutdown: CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static {
+    let check = health.check("client authorities");
+    async move {
+        let report = |outcome| match outcome {
+            Ok(()) => check.pass(),
+            Err(why) => {
+                check.fail(why);
+            }
+        };
+        until(shutdown, trust.run(client, report)).await;
+    }
 }
 
 async fn until(shutdown: CancellationToken, work: impl Future<Output = ()>) {

@@ -25,6 +25,11 @@ impl Path {
         Self("metadata".to_owned())
     }
 
+    /// A field at the top.
+    pub fn root(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
     /// A path below `spec` that `stamp` has found, already written out.
     pub fn below_spec(path: &str) -> Self {
         match path {

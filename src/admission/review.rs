@@ -212,7 +212,7 @@ impl Answer {
     /// The answer that carries a verdict.
     pub fn of(request: &Request, verdict: Verdict) -> Self {
         if !verdict.causes.is_empty() {
-            let status = invalid(request, &verdict.causes);
+            let status = invalid(&request.kind, request.object_name(), &verdict.causes);
             return Self::new(&request.uid, false, Some(status), None, verdict.warnings);
         }
         let patch = (!verdict.patch.0.is_empty()).then(|| {
@@ -257,9 +257,8 @@ impl Answer {
     }
 }
 
-/// The Status that the API server's own validation would answer with.
-fn invalid(request: &Request, causes: &[Cause]) -> Status {
-    let name = request.object_name();
+/// The Status that the API server's own validation would answer with, about an object of that kind and name.
+pub fn invalid(kind: &GroupKind, name: &str, causes: &[Cause]) -> Status {
     let mut listed: Vec<_> = causes
         .iter()
         .take(CAUSES_IN_MESSAGE)
@@ -268,7 +267,7 @@ fn invalid(request: &Request, causes: &[Cause]) -> Status {
     if causes.len() > CAUSES_IN_MESSAGE {
         listed.push(format!("and {} more", causes.len() - CAUSES_IN_MESSAGE));
     }
-    let GroupKind { group, kind } = &request.kind;
+    let GroupKind { group, kind } = kind;
     let qualified = if group.is_empty() {
         kind.clone()
     } else {

@@ -67,6 +67,12 @@ pub mod reasons {
     pub const NAME_TAKEN: &str = "NameTaken";
     /// An earlier VM of this number, or a disk of it, is still going away.
     pub const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
+    /// A member left the pool as it was asked to, and works on.
+    pub const DETACHED: &str = "Detached";
+    /// A member could not be detached.
+    pub const FAILED_DETACH: &str = "FailedDetach";
+    /// What was accepted for the pool can't be read, so nobody is removed.
+    pub const INTENT_UNCLEAR: &str = "IntentUnclear";
     /// A former member's marks were taken off.
     pub const RELEASED: &str = "Released";
     /// A former member's marks could not be taken off.

@@ -4,6 +4,7 @@
 pub mod annotations;
 pub mod conditions;
 pub mod config;
+pub mod intent;
 pub mod labels;
 pub mod pool;
 pub mod quantity;

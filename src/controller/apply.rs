@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::calls::{CallFailure, Category};
 use super::create::Creates;
 use super::delete::{self, Victim};
+use super::detach::Departing;
 use super::events::named;
 use super::metrics::Deed;
 use super::pool_task::PoolTask;
@@ -46,7 +47,7 @@ pub(super) struct Pace {
     used: Instant,
     backoff: Backoff,
     /// Names of the VMs with which it failed last.
-    failed: BTreeSet<String>,
+    pub(super) failed: BTreeSet<String>,
 }
 
 impl Pace {
@@ -67,7 +68,7 @@ impl Pace {
     }
 
     /// Takes in how a pass went; says what the next plan is to know of it.
-    fn end(
+    pub(super) fn end(
         &mut self,
         failed: &[(String, CallFailure)],
         succeeded: bool,
@@ -136,7 +137,7 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    fn note(&mut self, reason: &'static str, verb: &str, names: &mut [String]) {
+    pub(super) fn note(&mut self, reason: &'static str, verb: &str, names: &mut [String]) {
         if names.is_empty() {
             return;
         }
@@ -154,7 +155,7 @@ impl Applied {
         });
     }
 
-    fn fail(&mut self, failure: Option<Failure>) {
+    pub(super) fn fail(&mut self, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.notes.push(Note {
                 warning: true,
@@ -175,6 +176,7 @@ impl PoolTask {
         actions: Vec<Action>,
     ) -> Applied {
         let (mut releases, mut creates, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut detaches, mut cleared) = (Vec::new(), Vec::new());
         for action in actions {
             match action {
                 Action::Create { ordinal } => creates.push(ordinal),
@@ -187,10 +189,17 @@ impl PoolTask {
                     uid,
                     resource_version,
                 }),
+                Action::Detach { name, uid, reason } => {
+                    detaches.push(Departing { name, uid, reason });
+                }
+                Action::ClearIntents { uids } => cleared = uids,
                 Action::Release { name, uid } => releases.push((name, uid)),
             }
         }
         let mut applied = Applied::default();
+        if !detaches.is_empty() {
+            self.detach_all(pool, detaches, &mut applied).await;
+        }
         if !releases.is_empty() {
             self.release_all(pool, releases, &mut applied).await;
         }
@@ -199,6 +208,9 @@ impl PoolTask {
         }
         if !deletes.is_empty() {
             self.delete_all(pool, deletes, &mut applied).await;
+        }
+        if !cleared.is_empty() {
+            self.clear_intents(pool, &cleared, &mut applied).await;
         }
         applied
     }
@@ -337,7 +349,7 @@ impl PoolTask {
 
     /// Whether another call may be begun: not when the process is about to end or leads no more, the pool has
     /// changed since the plan, or the pass has taken long enough.
-    fn goes_on(&self, pool: &Identity) -> impl Fn() -> bool + use<> {
+    pub(super) fn goes_on(&self, pool: &Identity) -> impl Fn() -> bool + use<> {
         let shared = std::sync::Arc::clone(&self.shared);
         let pool = pool.clone();
         let deadline = Instant::now() + BUDGET;

@@ -27,6 +27,10 @@ pub(super) enum Deed {
     Create,
     /// A VM was deleted.
     Delete,
+    /// A VM left its pool as it was asked to.
+    Detach,
+    /// What is over was taken off a pool.
+    Intent,
     /// A former member's marks were taken off.
     Release,
     /// A revision was made, numbered, co-owned or pruned.

@@ -10,6 +10,7 @@ mod calls;
 mod config_task;
 mod create;
 mod delete;
+mod detach;
 mod drive;
 mod events;
 mod expectations;
@@ -293,6 +294,12 @@ pub fn rules() -> Vec<Right> {
             &["create", "delete", "get", "patch"],
             kubevirt::GROUP,
             &["virtualmachines"],
+        ),
+        Right::to(
+            "what was accepted for a pool is recorded on it together with its replicas, and taken off when it is over",
+            &["get", "patch"],
+            api::GROUP,
+            &[pools],
         ),
         Right::to(
             "a former member's instance is released with it",

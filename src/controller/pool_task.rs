@@ -24,7 +24,7 @@ use crate::api::{API_VERSION, POOL_KIND, VirtualMachinePool, VirtualMachinePoolS
 use crate::cache::{Identity, Key, PoolEntry};
 use crate::clock;
 use crate::kubevirt::{self, VmView};
-use crate::plan::{Action, Note, Plan};
+use crate::plan::{self, Action, Note, Plan};
 
 /// Least time between two passes that are made because something changed. The events of 1000 VMs that start
 /// come over some seconds: looking at each would be looking at 1000 VMs 1000 times.
@@ -47,6 +47,9 @@ pub(super) struct PoolTask {
     pub(super) creates: Pace,
     pub(super) deletes: Pace,
     pub(super) releases: Pace,
+    pub(super) detaches: Pace,
+    /// Version of the pool in which intents were last cleared: before the cache shows it they look open.
+    pub(super) cleared: Option<String>,
     /// UID of the revision that this pool is known to own.
     pub(super) co_owned: Option<String>,
     /// Generations of pool and config that a failure was met with: another one may fare better.
@@ -78,6 +81,8 @@ impl PoolTask {
             creates: Pace::new(most),
             deletes: Pace::new(most),
             releases: Pace::new(1),
+            detaches: Pace::new(1),
+            cleared: None,
             co_owned: None,
             met_with: (0, None),
             decision_took: Duration::ZERO,
@@ -183,10 +188,7 @@ impl PoolTask {
             return true;
         }
         if let Some(failure) = &self.remembered.failure {
-            let kind = match failure.reason {
-                reasons::FAILED_DELETE | reasons::FAILED_RELEASE => failure.reason,
-                _ => reasons::FAILED_CREATE,
-            };
+            let kind = plan::kind_of_failure(failure.reason);
             // Tried again without failing, or due and not needed any more.
             if applied.tried.contains(&kind) || failure.retry_at <= now {
                 self.remembered.failure = None;
@@ -348,6 +350,7 @@ fn log(pool: &Identity, view: &View, plan: &Plan, applied: &Applied) {
         create = count(|action| matches!(action, Action::Create { .. })),
         delete = count(|action| matches!(action, Action::Delete { .. })),
         release = count(|action| matches!(action, Action::Release { .. })),
+        detach = count(|action| matches!(action, Action::Detach { .. })),
         failure = applied
             .failures
             .first()

@@ -1,5 +1,5 @@
-//! Takes our labels, marks and annotations off a VM that is a member no more, so that it stays whole and
-//! nothing of ours hinders it. Launcher pod first, then instance, then the VM with its template in one last
+//! Takes our labels, marks and annotations off a VM that is a member no more, or is to be none, so that it
+//! stays whole and nothing of ours hinders it. Launcher pod first, then instance, then the VM with its template in one last
 //! write: after a crash in between the VM still has its marks, and it is done again.
 
 use k8s_openapi::api::core::v1::Pod;
@@ -10,6 +10,7 @@ use super::Shared;
 use super::calls::{CallFailure, Place};
 use super::metrics::Deed;
 use crate::api::{annotations, labels};
+use crate::cache::Identity;
 use crate::kubevirt::{self, Owner, VmView};
 use crate::stamp;
 
@@ -25,12 +26,32 @@ pub(super) struct Released {
     pub(super) changed: bool,
 }
 
+/// Whose VM it is before.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From<'a> {
+    /// No pool's any more.
+    Nobody,
+    /// This one's: it is noted on the VM where it comes from.
+    Pool(&'a Identity),
+}
+
 /// Releases the VM of that name, if it still is the one with that UID and no pool controls it.
 pub(super) async fn release(
     shared: &Shared,
     namespace: &str,
     name: &str,
     uid: &str,
+) -> Result<Released, CallFailure> {
+    release_from(shared, namespace, name, uid, From::Nobody).await
+}
+
+/// The same of a VM that still is somebody's.
+pub(super) async fn release_from(
+    shared: &Shared,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    from: From<'_>,
 ) -> Result<Released, CallFailure> {
     let resource = kubevirt::virtual_machine();
     let place = Place {
@@ -47,16 +68,19 @@ pub(super) async fn release(
                 changed: false,
             });
         };
-        if !needs_release(&vm, uid) {
+        if !needs_release(&vm, uid, from) {
             return Ok(Released {
                 vm: VmView::read(&vm),
                 changed: false,
             });
         }
         release_instance(shared, namespace, name, uid).await?;
-        match shared.calls.patch(place, &vm_patch(&vm)).await {
+        match shared.calls.patch(place, &vm_patch(&vm, from)).await {
             Ok(vm) => {
-                shared.metrics.did(Deed::Release);
+                shared.metrics.did(match from {
+                    From::Nobody => Deed::Release,
+                    From::Pool(_) => Deed::Detach,
+                });
                 return Ok(Released {
                     vm: VmView::read(&vm),
                     changed: true,
@@ -69,23 +93,27 @@ pub(super) async fn release(
     }
 }
 
-fn is_stale(failure: &CallFailure) -> bool {
+pub(super) fn is_stale(failure: &CallFailure) -> bool {
     matches!(failure, CallFailure::Refuse { status, .. } if matches!(status.code, 409 | 422))
 }
 
-fn needs_release(vm: &DynamicObject, uid: &str) -> bool {
+fn needs_release(vm: &DynamicObject, uid: &str, from: From<'_>) -> bool {
     let meta = &vm.metadata;
-    meta.uid.as_deref() == Some(uid)
-        && meta.deletion_timestamp.is_none()
-        && Owner::controller_of(meta).is_none_or(|owner| !owner.is_pool())
-        && meta
-            .annotations
-            .as_ref()
-            .is_some_and(|map| map.contains_key(annotations::MEMBER_OF))
+    let owner = Owner::controller_of(meta).filter(Owner::is_pool);
+    let is_there = meta.uid.as_deref() == Some(uid) && meta.deletion_timestamp.is_none();
+    is_there
+        && match from {
+            From::Nobody => {
+                let marks = meta.annotations.as_ref();
+                owner.is_none() && marks.is_some_and(|map| map.contains_key(annotations::MEMBER_OF))
+            }
+            From::Pool(pool) => owner.is_some_and(|owner| owner.uid == pool.uid),
+        }
 }
 
-/// Takes everything of ours off the VM and its template, if nobody has changed it since it was read.
-fn vm_patch(vm: &DynamicObject) -> Patch<Value> {
+/// Takes everything of ours off the VM and its template, the controller reference included, if nobody has
+/// changed it since it was read.
+fn vm_patch(vm: &DynamicObject, from: From<'_>) -> Patch<Value> {
     let value = serde_json::to_value(vm).unwrap_or_default();
     let stripped = serde_json::to_value(stamp::strip(&value).patch);
     let mut operations = vec![json!({
@@ -95,6 +123,15 @@ fn vm_patch(vm: &DynamicObject) -> Patch<Value> {
     })];
     if let Ok(Value::Array(stripped)) = stripped {
         operations.extend(stripped);
+    }
+    if let From::Pool(pool) = from {
+        if vm.metadata.annotations.is_none() {
+            operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+        }
+        let key = annotations::DETACHED_FROM.replace('/', "~1");
+        operations.push(json!({
+            "op": "add", "path": format!("/metadata/annotations/{key}"), "value": pool.name,
+        }));
     }
     // kube's `Patch::Json` wants a typed patch; on the wire it is this list.
     Patch::Json(serde_json::from_value(Value::Array(operations)).unwrap_or_default())

@@ -11,9 +11,11 @@ use serde_json::{Map, Value, json};
 use super::expectations::{Expectations, cached_version};
 use super::occupied::Numbers;
 use crate::api::conditions::types;
+use crate::api::intent::{self, Intent, Verb};
 use crate::api::{VirtualMachinePool, VirtualMachinePoolStatus, annotations};
 use crate::cache::{Caches, Index, PoolEntry, RevisionEntry};
 use crate::kubevirt::{VmView, disk_template_names};
+use crate::plan::intents::{Detach, Intents, Progress};
 use crate::plan::{self, Config, Failure, Limits, Member, Occupied, Snapshot, Target};
 use crate::stamp::{self, PoolInputs};
 
@@ -146,8 +148,10 @@ pub(super) fn build(
     let members = members(caches, entry, &inputs, remembered);
     let former = former(caches, entry, remembered);
     let expected_creates = remembered.expectations.creates();
+    let intents = intents(caches, entry, pool, remembered);
     let spec = revision.as_ref().map(|revision| &*revision.spec);
-    let occupied = occupied(caches, entry, pool, &inputs, &members, spec, remembered);
+    let held = Held::of(pool, &members, &intents, remembered);
+    let occupied = occupied(caches, entry, pool, &inputs, held, spec, remembered);
     let target = revision.as_ref().map(|revision| Target {
         revision: revision.id.name.clone(),
         stamp_hash: stamp::stamp_hash(&revision.content_hash, &inputs),
@@ -169,6 +173,7 @@ pub(super) fn build(
             target,
             members,
             former,
+            intents,
             occupied,
             expected_creates,
             expected_deletes: remembered.expectations.deletes(),
@@ -180,6 +185,59 @@ pub(super) fn build(
             limits,
         },
         source: revision.map(|revision| Source { revision, inputs }),
+    }
+}
+
+/// What was accepted for the pool, and how much of it the cache shows done. The cache, not what was answered:
+/// see [`plan::intents`].
+fn intents(
+    caches: &Caches,
+    entry: &PoolEntry,
+    pool: &VirtualMachinePool,
+    remembered: &Remembered,
+) -> Intents {
+    let annotations = pool.metadata.annotations.as_ref();
+    let text = annotations.and_then(|map| map.get(annotations::INTENT));
+    let read = match intent::Intents::read(text.map(String::as_str)) {
+        Ok(read) => read,
+        Err(error) => {
+            return Intents {
+                unclear: Some(error.to_string()),
+                ..Intents::default()
+            };
+        }
+    };
+    let progress = |intent: &Intent| {
+        let is_member = |vm: &VmView| {
+            vm.uid == intent.uid && vm.deleting_since.is_none() && vm.is_member_of(&entry.id.uid)
+        };
+        let cached = caches.vm(&entry.id.namespace, &intent.name);
+        let live = remembered.live.by_name.get(&intent.name);
+        let live = live.map(|read| read.live.as_ref().is_some_and(is_member));
+        match (cached.is_some_and(|vm| is_member(&vm)), live) {
+            (true, Some(false)) => Progress::Unseen,
+            (false, Some(false)) => Progress::Over,
+            (false, None) if caches.vms.has_reached(&intent.version) => Progress::Over,
+            // A member; or perhaps the cache doesn't know the VM yet.
+            (_, Some(true) | None) => Progress::Due,
+        }
+    };
+    let detach = read.known().map(|intent| match intent.verb {
+        Verb::Detach => Detach {
+            name: intent.name.clone(),
+            uid: intent.uid.clone(),
+            reason: intent.reason.clone(),
+            progress: progress(intent),
+        },
+    });
+    Intents {
+        detach: detach.collect(),
+        unclear: (read.unknown() > 0).then(|| {
+            format!(
+                "the annotation {} asks for something that this version doesn't know",
+                annotations::INTENT
+            )
+        }),
     }
 }
 
@@ -275,6 +333,42 @@ fn members(
         .collect()
 }
 
+/// The numbers that members hold, and how many members are missing.
+struct Held {
+    /// In their order.
+    ordinals: Vec<u32>,
+    missing: usize,
+}
+
+impl Held {
+    fn of(
+        pool: &VirtualMachinePool,
+        members: &[Member],
+        intents: &Intents,
+        remembered: &Remembered,
+    ) -> Self {
+        // One whose delete was answered is missing to the plan already, whatever the cache says.
+        let gone: BTreeSet<String> = remembered.expectations.deletes().into_iter().collect();
+        let stays =
+            |member: &&Member| member.vm.deleting_since.is_none() && !gone.contains(&member.vm.uid);
+        let live: Vec<&Member> = members.iter().filter(stays).collect();
+        let mut ordinals: Vec<u32> = live
+            .iter()
+            .filter_map(|member| member.ordinal)
+            .chain(remembered.expectations.creates())
+            .collect();
+        ordinals.sort_unstable();
+        ordinals.dedup();
+        // Those that are to leave hold their number, and count as gone.
+        let leaves = |uid: &String| intents.detach.iter().any(|detach| detach.uid == *uid);
+        let leaving = live.iter().filter(|member| leaves(&member.vm.uid));
+        let leaving = leaving.filter(|member| member.ordinal.is_some()).count();
+        let staying = ordinals.len().saturating_sub(leaving);
+        let missing = (pool.spec.replicas() as usize).saturating_sub(staying);
+        Self { ordinals, missing }
+    }
+}
+
 /// The numbers that are not free, from the first one on until there are as many free ones as could be needed,
 /// and of those that the plan wants back. What isn't looked at here the plan takes for free. None where no member is missing: a pool at rest looks at no disk.
 fn occupied(
@@ -282,21 +376,14 @@ fn occupied(
     entry: &PoolEntry,
     pool: &VirtualMachinePool,
     inputs: &PoolInputs,
-    members: &[Member],
+    held: Held,
     spec: Option<&Map<String, Value>>,
     remembered: &Remembered,
 ) -> BTreeMap<u32, Occupied> {
-    // One whose delete was answered is missing to the plan already, whatever the cache says.
-    let gone: BTreeSet<String> = remembered.expectations.deletes().into_iter().collect();
-    let mut held: Vec<u32> = members
-        .iter()
-        .filter(|member| member.vm.deleting_since.is_none() && !gone.contains(&member.vm.uid))
-        .filter_map(|member| member.ordinal)
-        .chain(remembered.expectations.creates())
-        .collect();
-    held.sort_unstable();
-    held.dedup();
-    let mut missing = (pool.spec.replicas() as usize).saturating_sub(held.len());
+    let Held {
+        ordinals: held,
+        mut missing,
+    } = held;
     let templates = spec.map(disk_templates).unwrap_or_default();
     let numbers = Numbers {
         caches,

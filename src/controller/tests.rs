@@ -3,6 +3,7 @@
 mod answers;
 mod calls;
 mod declined;
+mod detach;
 mod leadership;
 mod occupied;
 mod played;

@@ -5,6 +5,7 @@
 //! Nothing is decided here that another module knows better: this one only joins. `samples/` is written by
 //! hand and never touched.
 
+mod api_service;
 mod cert_manager;
 mod guard;
 mod kustomize;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 
+pub use api_service::{api_service, trust_role_binding};
 pub use guard::{policies, policy_bindings};
 pub use program::{REPLICAS, deployment, disruption_budget, namespace, service};
 pub use rbac::{cluster_role, cluster_role_binding, self_signed_role, self_signed_role_binding};
@@ -52,9 +54,12 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 pub fn files() -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     files.extend(folder("crds", crd_files()));
-    files.extend(folder("rbac", rbac::files()));
+    let mut rights = rbac::files();
+    rights.extend(api_service::rights_files());
+    files.extend(folder("rbac", rights));
     let mut base = program::files();
     base.extend(guard::files());
+    base.extend(api_service::files());
     base.extend(webhooks::files());
     files.extend(folder_on("base", &["../crds", "../rbac"], base));
     let overlay = "overlays/self-signed";

@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::program::{labels, metadata};
 use super::{File, NAME, NAMESPACE, yaml};
-use crate::api::{CONFIG_PLURAL, GROUP, POOL_PLURAL};
+use crate::api::{CONFIG_PLURAL, GROUP, POOL_PLURAL, SUBRESOURCES_GROUP};
 use crate::rights::Right;
-use crate::{admission, cache, controller, lease, server};
+use crate::{admission, aggregated, cache, controller, lease, server};
 
 /// Name of the ClusterRole and the Role with what a program needs that makes its own certificates.
 const SELF_SIGNED: &str = "vmpool-self-signed";
@@ -73,7 +73,8 @@ pub fn self_signed_namespaced_role_binding() -> RoleBinding {
 ///
 /// `admin` has every verb, `edit` all but deleting a whole namespace's worth at once, `view` reads. Status is
 /// for the program alone to write. Who may edit a pool may scale it; the `scale` subresource is for those who
-/// (or autoscalers that) may do nothing else.
+/// (or autoscalers that) may do nothing else. Of the aggregated API, `view` reads, and `edit` does what can be
+/// done by editing pools and VMs one by one.
 pub fn user_roles() -> Vec<ClusterRole> {
     let read = ["get", "list", "watch"];
     let write = ["create", "update", "patch", "delete"];
@@ -84,18 +85,34 @@ pub fn user_roles() -> Vec<ClusterRole> {
     let admin: Vec<&str> = edit.iter().copied().chain(["deletecollection"]).collect();
     let reads = || rule(GROUP, &[&status[0], &status[1]], &["get"]);
     let scales = || rule(GROUP, &[&scale], &["get", "update", "patch"]);
+    let detach = format!("{POOL_PLURAL}/detach");
+    let group = SUBRESOURCES_GROUP;
+    // kubectl reads the pool before it scales it.
+    let reads_there = || rule(group, &[POOL_PLURAL, &scale], &["get"]);
+    let acts_there = || {
+        [
+            reads_there(),
+            rule(group, &[&scale], &["update", "patch"]),
+            rule(group, &[&detach], &["create"]),
+        ]
+    };
+    let with_acts = |rules: [PolicyRule; 3]| rules.into_iter().chain(acts_there()).collect();
     [
         (
             "admin",
-            vec![rule(GROUP, &kinds, &admin), reads(), scales()],
+            with_acts([rule(GROUP, &kinds, &admin), reads(), scales()]),
         ),
-        ("edit", vec![rule(GROUP, &kinds, &edit), reads(), scales()]),
+        (
+            "edit",
+            with_acts([rule(GROUP, &kinds, &edit), reads(), scales()]),
+        ),
         (
             "view",
             vec![
                 rule(GROUP, &kinds, &read),
                 reads(),
                 rule(GROUP, &[&scale], &["get"]),
+                reads_there(),
             ],
         ),
     ]
@@ -164,7 +181,12 @@ pub(super) fn publisher_file() -> String {
 
 /// What every installation needs, module by module: the same resource may come up for several reasons.
 fn rights() -> Vec<Right> {
-    let modules = [admission::rules(), cache::rules(), controller::rules()];
+    let modules = [
+        admission::rules(),
+        aggregated::rules(),
+        cache::rules(),
+        controller::rules(),
+    ];
     modules.into_iter().flatten().collect()
 }
 

@@ -245,7 +245,7 @@ fn progressing(findings: &Findings<'_>) -> Verdict {
         let message = format!("{unavailable} not available yet");
         return Verdict::new("True", reasons::WAITING_FOR_MEMBERS, message);
     }
-    let leaving = findings.members.leaving.len();
+    let leaving = findings.members.leaving.len() + findings.members.detaching.len();
     if leaving > 0 {
         let message = format!("{leaving} going away");
         return Verdict::new("True", reasons::SCALING_IN, message);
@@ -307,6 +307,7 @@ fn replica_failure(findings: &Findings<'_>) -> Option<Verdict> {
         .missing(findings.snapshot.pool.spec.replicas());
     let needed = match failure.reason {
         reasons::FAILED_DELETE => findings.surplus > 0,
+        reasons::FAILED_DETACH => !findings.members.detaching.is_empty(),
         reasons::FAILED_RELEASE => findings.former > 0,
         _ => missing > 0,
     };

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Member, Snapshot};
+use super::{Member, Snapshot, intents};
 use crate::api::annotations;
 
 /// The members of one pool at one moment.
@@ -15,6 +15,8 @@ pub(super) struct Membership<'a> {
     /// Members that are going away: being deleted, or with a delete that was answered. They count neither
     /// as surplus nor as there.
     pub(super) leaving: Vec<&'a Member>,
+    /// Members that were asked to leave the pool and work on alone. They count as gone, but hold their number.
+    pub(super) detaching: Vec<&'a Member>,
     /// Ordinals of VMs that were created and that the cache doesn't show yet. They count as live.
     pub(super) awaited: BTreeSet<u32>,
 }
@@ -33,7 +35,15 @@ impl<'a> Membership<'a> {
             .partition(|member| {
                 member.vm.deleting_since.is_some() || gone.contains(member.vm.uid.as_str())
             });
-        let shown: BTreeSet<u32> = live.iter().filter_map(|member| member.ordinal).collect();
+        let asked = intents::leaving(snapshot);
+        let (detaching, live): (Vec<_>, Vec<_>) = live
+            .into_iter()
+            .partition(|member| asked.contains(member.vm.uid.as_str()));
+        let shown: BTreeSet<u32> = live
+            .iter()
+            .chain(&detaching)
+            .filter_map(|member| member.ordinal)
+            .collect();
         let awaited = snapshot
             .expected_creates
             .iter()
@@ -43,6 +53,7 @@ impl<'a> Membership<'a> {
         Self {
             live,
             leaving,
+            detaching,
             awaited,
         }
     }
@@ -68,6 +79,7 @@ impl<'a> Membership<'a> {
     pub(super) fn held(&self) -> BTreeSet<u32> {
         self.live
             .iter()
+            .chain(&self.detaching)
             .filter_map(|member| member.ordinal)
             .chain(self.awaited.iter().copied())
             .collect()

@@ -9,6 +9,7 @@
 //! urgent, so any failure holds it back: of two kinds that fail in turn, one is always waited for.
 
 mod conditions;
+pub mod intents;
 mod membership;
 mod scale_in;
 mod scale_out;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 
 use self::conditions::Findings;
+use self::intents::{Asked, Intents};
 use self::membership::Membership;
 use self::scale_in::ScaleIn;
 use self::scale_out::ScaleOut;
@@ -44,6 +46,8 @@ pub struct Snapshot {
     pub members: Vec<Member>,
     /// VMs that carry this pool's `member-of` annotation and are not its members any more.
     pub former: Vec<VmView>,
+    /// Named operations that were accepted and are not over yet.
+    pub intents: Intents,
     /// Ordinals whose VM name, or the name of one of whose disks, is in use by something that is not a live
     /// member of this pool. What isn't named here is taken for free, so all that could be chosen must have
     /// been looked at; there need be none while no member is missing.
@@ -160,8 +164,8 @@ pub struct Failure {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// What failed is not tried before then: a delete after `FailedDelete`, nothing but a release after
-    /// `FailedRelease`, a create after everything else; and no release after any.
+    /// What failed is not tried before then: a delete after `FailedDelete`, a detach after `FailedDetach`,
+    /// nothing but a release after `FailedRelease`, a create after everything else; and no release after any.
     pub retry_at: Timestamp,
 }
 
@@ -206,6 +210,20 @@ pub enum Action {
         /// Precondition.
         resource_version: String,
     },
+    /// Take this member out of the pool, whole: launcher pod, instance, then VM.
+    Detach {
+        /// Name of the VM.
+        name: String,
+        /// Precondition.
+        uid: String,
+        /// Why, in the words of whoever asked for it; may be empty.
+        reason: String,
+    },
+    /// Take what was accepted for VMs of these UIDs off the pool: it is over.
+    ClearIntents {
+        /// UIDs of the VMs.
+        uids: Vec<String>,
+    },
     /// Take our labels, marks and annotations off a VM that is no longer a member: launcher pod, instance,
     /// then VM.
     Release {
@@ -233,6 +251,7 @@ impl Action {
         match self {
             Self::Create { .. } => reasons::CREATED,
             Self::Delete { .. } => reasons::DELETED,
+            Self::ClearIntents { .. } | Self::Detach { .. } => reasons::DETACHED,
             Self::Release { .. } => reasons::RELEASED,
         }
     }
@@ -253,6 +272,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
     };
     let mut scale_in = ScaleIn::default();
     let mut former = Vec::new();
+    let asked = intents::asked(snapshot, acts);
     if acts {
         scale_in = scale_in::choose(snapshot, &members);
         former = former_members(snapshot);
@@ -274,11 +294,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
     let events = conditions::events(&findings);
 
     let mut pace = Pace::new(snapshot, now);
-    let mut actions = pace.take(reasons::FAILED_RELEASE, former.into_iter().map(release));
-    let create = scale_out.create.iter().copied().map(create);
-    actions.extend(pace.take(reasons::FAILED_CREATE, create));
-    let delete = scale_in.remove.iter().copied().map(delete);
-    actions.extend(pace.take(reasons::FAILED_DELETE, delete));
+    let actions = actions(&mut pace, asked, former, &scale_out, &scale_in);
     let wake_at = scale_out
         .waited
         .values()
@@ -302,6 +318,24 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
             vacated: scale_out.vacated,
         },
     }
+}
+
+/// The deeds of this pass, in their order.
+fn actions(
+    pace: &mut Pace<'_>,
+    asked: Asked,
+    former: Vec<&VmView>,
+    scale_out: &ScaleOut,
+    scale_in: &ScaleIn<'_>,
+) -> Vec<Action> {
+    let mut actions = pace.take(reasons::FAILED_DETACH, asked.detach.into_iter());
+    actions.extend(pace.take(reasons::FAILED_RELEASE, former.into_iter().map(release)));
+    let create = scale_out.create.iter().copied().map(create);
+    actions.extend(pace.take(reasons::FAILED_CREATE, create));
+    let delete = scale_in.remove.iter().copied().map(delete);
+    actions.extend(pace.take(reasons::FAILED_DELETE, delete));
+    actions.extend(pace.take(reasons::FAILED_DETACH, asked.clear.into_iter()));
+    actions
 }
 
 /// Former members that still carry our marks and stay.
@@ -392,11 +426,16 @@ impl<'a> Pace<'a> {
     }
 }
 
-fn holds(failure: &Failure, kind: &str) -> bool {
-    let failed = match failure.reason {
-        reasons::FAILED_DELETE | reasons::FAILED_RELEASE => failure.reason,
+/// The kind of deed that a failure with this reason is one of.
+pub fn kind_of_failure(reason: &'static str) -> &'static str {
+    match reason {
+        reasons::FAILED_DELETE | reasons::FAILED_DETACH | reasons::FAILED_RELEASE => reason,
         _ => reasons::FAILED_CREATE,
-    };
+    }
+}
+
+fn holds(failure: &Failure, kind: &str) -> bool {
+    let failed = kind_of_failure(failure.reason);
     kind == failed || kind == reasons::FAILED_RELEASE
 }
 

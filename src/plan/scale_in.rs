@@ -58,6 +58,15 @@ pub(super) fn choose<'a>(snapshot: &Snapshot, members: &Membership<'a>) -> Scale
     if surplus == 0 || !members.awaited.is_empty() {
         return ScaleIn::default();
     }
+    if let Some(why) = &snapshot.intents.unclear {
+        return ScaleIn {
+            remove: Vec::new(),
+            blocked: Some(Blocked {
+                reason: reasons::INTENT_UNCLEAR,
+                message: format!("{surplus} more than wanted, and none is removed: {why}"),
+            }),
+        };
+    }
     match strategy(snapshot.pool.spec.scale_in_strategy.as_ref()) {
         Strategy::Unmanaged => ScaleIn::default(),
         Strategy::Unsupported(what) => ScaleIn {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 use kube::api::Api;
 use serde_json::json;
+use vmpool::api::API_SERVICE;
 
 use crate::lax::Rules;
 use crate::objects::{Builder, all, config, pool};
@@ -220,6 +221,9 @@ fn vd_03_with_vmpool_down_everything_can_be_labelled_and_deleted_and_namespaces_
         let patch = r#"{"metadata":{"finalizers":null}}"#;
         ns.kubectl(&format!("patch {POOL} held --type=merge -p {patch}"))?;
         ns.gone(Kind::Pool, "held").await?;
+        // The APIService of a server that doesn't answer holds up the end of every namespace (AG-03): who
+        // takes the program away takes that away first.
+        ns.kubectl(&format!("delete apiservice {API_SERVICE}"))?;
         ns.remove()?;
         ns.eventually("the namespace is gone", async || {
             namespace_is_gone(&ns).await

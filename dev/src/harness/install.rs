@@ -31,6 +31,7 @@ pub(super) async fn vmpool(client: &Client, admission: SocketAddr) -> Result<()>
         value(&manifests::self_signed_role_binding())?,
         value(&manifests::self_signed_namespaced_role())?,
         value(&manifests::self_signed_namespaced_role_binding())?,
+        value(&manifests::trust_role_binding())?,
     ];
     objects.extend(values(&manifests::user_roles())?);
     objects.extend(values(&manifests::policies())?);

@@ -48,6 +48,7 @@ pub(super) fn pool(name: &str) -> Snapshot {
         }),
         members: Vec::new(),
         former: Vec::new(),
+        intents: Intents::default(),
         occupied: BTreeMap::new(),
         expected_creates: Vec::new(),
         expected_deletes: Vec::new(),
@@ -328,17 +329,26 @@ pub(super) fn deeds(plan: &Plan) -> String {
     };
     let release = of("release", |action| match action {
         Action::Release { name, .. } => Some(name.clone()),
-        Action::Create { .. } | Action::Delete { .. } => None,
+        _ => None,
     });
     let create = of("create", |action| match action {
         Action::Create { ordinal } => Some(ordinal.to_string()),
-        Action::Delete { .. } | Action::Release { .. } => None,
+        _ => None,
     });
     let delete = of("delete", |action| match action {
         Action::Delete { name, .. } => Some(name.clone()),
-        Action::Create { .. } | Action::Release { .. } => None,
+        _ => None,
     });
-    let all: Vec<String> = [release, create, delete].into_iter().flatten().collect();
+    let detach = of("detach", |action| match action {
+        Action::Detach { name, .. } => Some(name.clone()),
+        _ => None,
+    });
+    let clear = of("clear", |action| match action {
+        Action::ClearIntents { uids } => Some(uids.join(" ")),
+        _ => None,
+    });
+    let all = [detach, release, create, delete, clear];
+    let all: Vec<String> = all.into_iter().flatten().collect();
     if all.is_empty() {
         "-".to_owned()
     } else {

@@ -4,6 +4,7 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::super::intents::{Detach, Progress};
 use super::super::*;
 use super::builders::{at, condition, deeds, vm};
 use crate::api::conditions::types;
@@ -65,6 +66,11 @@ impl Film {
                     self.deleted.push(name.clone());
                     self.user_deletes(name);
                 }
+                Action::Detach { name, uid, .. } => self.leave(name, uid),
+                Action::ClearIntents { uids } => {
+                    let detach = &mut self.snapshot.intents.detach;
+                    detach.retain(|detach| !uids.contains(&detach.uid));
+                }
                 Action::Release { name, .. } => {
                     self.snapshot.former.retain(|vm| &vm.name != name);
                     self.strangers.insert(name.clone());
@@ -73,6 +79,41 @@ impl Film {
         }
         self.snapshot = self.snapshot.clone().after(&plan);
         plan
+    }
+
+    /// Somebody asks for a member to leave; it counts as recorded at once.
+    pub(super) fn detach(&mut self, name: &str, replace: bool) {
+        let uid = self.member(name).vm.uid.clone();
+        let deleting = self.member(name).vm.deleting_since.is_some();
+        let intents = &mut self.snapshot.intents.detach;
+        if deleting || intents.iter().any(|detach| detach.uid == uid) {
+            return;
+        }
+        intents.push(Detach {
+            name: name.to_owned(),
+            uid,
+            reason: String::new(),
+            progress: Progress::Due,
+        });
+        if !replace {
+            let replicas = &mut self.snapshot.pool.spec.replicas;
+            *replicas = Some((replicas.unwrap_or(1) - 1).max(0));
+        }
+    }
+
+    /// A VM is detached, if it is still there, and the cache shows it at once.
+    fn leave(&mut self, name: &str, uid: &str) {
+        let members = &mut self.snapshot.members;
+        let is_it = |member: &Member| member.vm.uid == uid && member.vm.deleting_since.is_none();
+        if members.iter().any(is_it) {
+            members.retain(|member| !is_it(member));
+            self.strangers.insert(name.to_owned());
+        }
+        for detach in &mut self.snapshot.intents.detach {
+            if detach.uid == uid {
+                detach.progress = Progress::Over;
+            }
+        }
     }
 
     /// The snapshot of this moment.

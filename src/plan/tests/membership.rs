@@ -188,7 +188,7 @@ fn dt_05_a_stranger_with_our_labels_is_not_counted_adopted_or_deleted() {
         .iter()
         .filter_map(|action| match action {
             Action::Delete { name, .. } => Some(name.as_str()),
-            Action::Create { .. } | Action::Release { .. } => None,
+            _ => None,
         })
         .collect();
     deleted.sort_unstable();

@@ -5,6 +5,7 @@ mod builders;
 mod choice;
 mod conditions;
 mod film;
+mod intents;
 mod membership;
 mod numbers;
 mod properties;

@@ -128,6 +128,7 @@ proptest! {
                     let protected = member.unwrap().vm.annotations.contains_key("vmpool.dev/protected");
                     prop_assert!(!protected);
                 }
+                Action::ClearIntents { .. } | Action::Detach { .. } => prop_assert!(false, "nothing was asked for"),
                 Action::Release { .. } => prop_assert!(false, "there are no former members"),
             }
         }
@@ -186,6 +187,7 @@ proptest! {
                 (4, Some(name)) => film.user_deletes(&name),
                 (5, Some(name)) => film.disown(&name),
                 (6, _) => film.pause(n % 3 == 0),
+                (7, Some(name)) => film.detach(&name, n % 2 == 0),
                 _ => {}
             }
             film.step();
@@ -204,6 +206,7 @@ proptest! {
         prop_assert_eq!(rest.status.replicas, replicas);
         prop_assert_eq!(rest.status.available_replicas, replicas);
         prop_assert!(film.strangers.is_superset(&foreign));
+        prop_assert!(film.snapshot.intents.detach.is_empty());
         let again = film.step();
         prop_assert_eq!(stored(&again.status), stored(&rest.status));
     }
