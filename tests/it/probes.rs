@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{DynamicObject, PostParams};
@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
 
-use crate::objects::config;
+use crate::objects::pool;
 use crate::{Kind, Space};
 
 /// Believes everything: it is there to look.
@@ -97,7 +97,7 @@ pub(crate) fn metric(health: SocketAddr, name: &str) -> Result<i64> {
     Ok(line.with_context(|| format!("no metric {name}"))?.parse()?)
 }
 
-/// Creates configs, many a second, until it is told to stop.
+/// Creates pools, many a second, until it is told to stop.
 pub(crate) struct Creator {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicU32>,
@@ -105,18 +105,19 @@ pub(crate) struct Creator {
 }
 
 impl Creator {
-    /// Dry runs, all of which the webhook is asked about.
+    /// Dry runs, all of which a mutating and a validating webhook are asked about.
     pub(crate) fn start(ns: &Space<'_>, every: Duration) -> Result<Self> {
         let (stop, made) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU32::new(0)),
         );
-        let api = ns.api(Kind::Config);
-        let object: DynamicObject = serde_json::from_value(config("cfg").value().clone())?;
+        let api = ns.api(Kind::Pool);
+        let object: DynamicObject = serde_json::from_value(pool("new", "cfg").value().clone())?;
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&made));
         let task = tokio::spawn(async move {
             let mut under_way = tokio::task::JoinSet::new();
             let mut failures = Vec::new();
+            let begun = Instant::now();
             let mut pace = tokio::time::interval(every);
             pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             while !stopped.load(Ordering::Relaxed) {
@@ -127,15 +128,16 @@ impl Creator {
                         dry_run: true,
                         ..PostParams::default()
                     };
-                    api.create(&dry_run, &object).await.map(drop)
+                    let made = api.create(&dry_run, &object).await;
+                    made.map_err(|error| format!("after {:?}: {error}", begun.elapsed()))
                 });
                 counted.fetch_add(1, Ordering::Relaxed);
                 while let Some(ended) = under_way.try_join_next() {
-                    failures.extend(ended.ok().and_then(Result::err).map(|e| e.to_string()));
+                    failures.extend(ended.ok().and_then(Result::err));
                 }
             }
             while let Some(ended) = under_way.join_next().await {
-                failures.extend(ended.ok().and_then(Result::err).map(|e| e.to_string()));
+                failures.extend(ended.ok().and_then(Result::err));
             }
             failures
         });
@@ -149,9 +151,12 @@ impl Creator {
         let made = self.made.load(Ordering::Relaxed);
         ensure!(
             failures.is_empty(),
-            "{} of {made} calls failed, such as: {}",
+            "{} of {made} calls failed: {:?}",
             failures.len(),
-            failures[0]
+            failures
+                .iter()
+                .map(|text| text.chars().take(250).collect::<String>())
+                .collect::<Vec<_>>()
         );
         Ok(made)
     }
