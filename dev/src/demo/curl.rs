@@ -21,6 +21,8 @@ pub(super) enum Caller<'a> {
 
 /// An API server, or the program itself.
 pub(super) struct Curl {
+    /// What stands for it in what is shown.
+    variable: &'static str,
     base: String,
     trust: Vec<String>,
     /// The file that `trust` names, if it is ours: gone when this is.
@@ -42,6 +44,7 @@ impl Curl {
         let cluster = &view["clusters"][0]["cluster"];
         let base = cluster["server"].as_str();
         let mut curl = Self {
+            variable: "$SERVER",
             base: base.context("the kubeconfig names no server")?.to_owned(),
             trust: vec!["--insecure".to_owned()],
             authority: None,
@@ -63,6 +66,7 @@ impl Curl {
     /// Straight to the program on this port of this machine; what it shows is not checked.
     pub(super) fn to_program(port: &str) -> Self {
         Self {
+            variable: "$PROGRAM",
             base: format!("https://127.0.0.1:{port}"),
             trust: vec!["--insecure".to_owned()],
             authority: None,
@@ -119,7 +123,7 @@ impl Curl {
             args.extend(["-d".to_owned(), body.to_string()]);
         }
         args.push(format!("{}{path}", self.base));
-        shown.push(format!("$SERVER{path}"));
+        shown.push(format!("{}{path}", self.variable));
         stage.screen.command(&shown.join(" "));
         let answer = said(args)?;
         let body = &answer.body;
