@@ -63,7 +63,7 @@ async fn wants(ns: &Space<'_>, replicas: u32) -> Result<()> {
 fn hpa_scales_through_the_crd_and_the_aggregated_api() {
     with_metrics("hpa", async |ns, metrics| {
         ns.accepts(all(&[config("cfg"), pool("web", "cfg").replicas(1)]))?;
-        for group in ["vmpool.dev"] {
+        for group in ["vmpool.dev", "subresources.vmpool.dev"] {
             metrics.set(&ns.name, METRIC, 45);
             ns.accepts(autoscaler(group))?;
             wants(ns, 5).await?;

@@ -71,7 +71,7 @@ impl Part {
     ];
 
     /// Those whose part of the program is there.
-    pub const BUILT: [Self; 3] = [Self::Create, Self::Webhook, Self::Memory];
+    pub const BUILT: [Self; 4] = [Self::Create, Self::Webhook, Self::Scale, Self::Memory];
 
     /// As it is written on the command line.
     const fn name(self) -> &'static str {

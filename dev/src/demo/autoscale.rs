@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::look::{self, POOL};
 use super::manifests::SAMPLES;
 use super::stage::Stage;
-use super::steps::{BUILT_AGGREGATED, contains, members, settle};
+use super::steps::{contains, members, settle};
 use crate::external_metrics::ExternalMetrics;
 
 /// What the autoscaler follows: users that are logged in, ten to a desktop.
@@ -31,8 +31,7 @@ pub(super) fn both_groups(stage: &Stage) -> Result<()> {
 /// A HorizontalPodAutoscaler on an external metric, whose target is the pool.
 pub(super) fn autoscaler(stage: &Stage, metrics: &ExternalMetrics) -> Result<()> {
     let files = ["hpa.yaml", "hpa-aggregated.yaml"];
-    let groups = if BUILT_AGGREGATED { 2 } else { 1 };
-    for (group, file) in GROUPS.into_iter().take(groups).zip(files) {
+    for (group, file) in GROUPS.into_iter().zip(files) {
         stage.screen.title(&format!("An autoscaler scales {group}"));
         let path = format!("{SAMPLES}/autoscaler/{file}");
         let text = std::fs::read_to_string(crate::workspace().join(&path))

@@ -12,7 +12,6 @@ use super::stage::Stage;
 use super::{autoscale, detach, rollout};
 
 /// Steps whose part of the program is not there yet stay out.
-pub(super) const BUILT_AGGREGATED: bool = false;
 const BUILT_ROLLOUT: bool = false;
 
 /// Kinds and columns that show what is going on.
@@ -30,9 +29,7 @@ pub(super) fn play(
     delete_by_hand(stage)?;
     two_pools(stage, manifests)?;
     let foreign = foreign_vm(stage, manifests)?;
-    if BUILT_AGGREGATED {
-        autoscale::both_groups(stage)?;
-    }
+    autoscale::both_groups(stage)?;
     if let Some(backstage) = backstage {
         autoscale::autoscaler(stage, &backstage.metrics)?;
     }
@@ -42,11 +39,9 @@ pub(super) fn play(
     if let Some(backstage) = backstage.filter(|_| BUILT_ROLLOUT) {
         rollout::killed(stage, || backstage.kill_leader())?;
     }
-    if BUILT_AGGREGATED {
-        detach::detach(stage)?;
-        let program = backstage.map(Backstage::program_port).transpose()?;
-        detach::refused(stage, program.as_deref())?;
-    }
+    detach::detach(stage)?;
+    let program = backstage.map(Backstage::program_port).transpose()?;
+    detach::refused(stage, program.as_deref())?;
     delete_pools(stage, &foreign)
 }
 

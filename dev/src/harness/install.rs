@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use kube::discovery::Scope;
 use kube::{Client, discovery};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use vmpool::manifests::{self, WebhookTarget};
 
 use crate::crds;
@@ -43,6 +43,19 @@ pub(super) async fn vmpool(client: &Client, admission: SocketAddr) -> Result<()>
         apply(client, object).await?;
     }
     Ok(())
+}
+
+/// The aggregated API at this port of this machine. The API server reaches it under the machine's own name, since
+/// endpoints can't be on the loopback interface.
+pub(super) async fn aggregated(client: &Client, port: u16) -> Result<()> {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": manifests::NAME, "namespace": manifests::NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    });
+    apply(client, &service).await?;
+    apply(client, &value(&manifests::api_service(port))?).await
 }
 
 /// Server-side-applies one object of any kind.

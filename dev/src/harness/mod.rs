@@ -80,7 +80,7 @@ pub struct Harness {
     plane: ControlPlane,
     standin: standin::Options,
     places: Vec<Replica>,
-    /// Where the API server finds the webhooks.
+    /// Where the API server finds the webhooks and the aggregated API.
     admission: SocketAddr,
     kubeconfig: PathBuf,
     account: Config,
@@ -172,6 +172,8 @@ impl Harness {
 
     /// Starts `vmpool` where [`Options::without_vmpool`] held it back.
     pub async fn start_vmpool(&mut self) -> Result<()> {
+        // Not before: while it is registered and nobody serves it, no namespace can be deleted.
+        install::aggregated(&self.client()?, self.admission.port()).await?;
         let mut replicas = Vec::new();
         for place in &self.places {
             replicas.push(Supervisor::start(place.spec.clone())?);
@@ -185,7 +187,7 @@ impl Harness {
             for replica in &replicas {
                 replica.wait_ready(READY_TIMEOUT).await?;
             }
-            wait::webhooks(&self.client()?).await
+            wait::served(&self.client()?).await
         };
         let ready = ready.await;
         ready.with_context(|| format!("vmpool's log:\n{}", wait::tail(&replicas[0].log())))?;
@@ -200,7 +202,7 @@ impl Harness {
         vmpool.kill(Signal::TERM);
         vmpool.wait_restarts(restarts + 1, READY_TIMEOUT).await?;
         vmpool.wait_ready(READY_TIMEOUT).await?;
-        wait::webhooks(&self.client()?).await
+        wait::served(&self.client()?).await
     }
 
     /// Ends `vmpool` and leaves it ended until [`start_vmpool`](Self::start_vmpool).

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::json;
-use vmpool::api::VirtualMachineConfig;
+use vmpool::api::{API_SERVICE, VirtualMachineConfig};
 
 /// Short, since tests are made of waiting.
 const POLL: Duration = Duration::from_millis(50);
@@ -34,8 +35,28 @@ pub async fn eventually<T>(
     }
 }
 
-/// Waits until the API server reaches our webhooks and trusts them.
-pub(super) async fn webhooks(client: &Client) -> Result<()> {
+/// Waits until the API server reaches our webhooks and our API, and trusts them.
+pub(super) async fn served(client: &Client) -> Result<()> {
+    webhooks(client).await?;
+    let services: Api<APIService> = Api::all(client.clone());
+    eventually(
+        "the aggregated API is Available",
+        WEBHOOK_TIMEOUT,
+        async || {
+            let status = services.get(API_SERVICE).await?.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            let available = conditions.iter().find(|c| c.type_ == "Available");
+            ensure!(
+                available.is_some_and(|condition| condition.status == "True"),
+                "{available:?}"
+            );
+            Ok(())
+        },
+    )
+    .await
+}
+
+async fn webhooks(client: &Client) -> Result<()> {
     let api: Api<VirtualMachineConfig> = Api::namespaced(client.clone(), "default");
     let probe: VirtualMachineConfig = serde_json::from_value(json!({
         "apiVersion": vmpool::api::API_VERSION,
