@@ -1,8 +1,5 @@
 //! Fields of a pool whose behaviour is not built yet: refused, with the exact path, and never accepted and
 //! ignored. Whoever builds one takes its check out here.
-//!
-//! An absent or `proactive` update strategy is admitted (and `maxUnavailable` with it), since that is the
-//! default; what it doesn't do yet is said as a warning.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -31,9 +28,6 @@ pub fn causes(spec: &VirtualMachinePoolSpec) -> Vec<Cause> {
     }
     if let Some(Autohealing { .. }) = &spec.autohealing {
         found.push(root.child("autohealing"));
-    }
-    if spec.progress_deadline_seconds.is_some() {
-        found.push(root.child("progressDeadlineSeconds"));
     }
     found
         .into_iter()
@@ -68,9 +62,6 @@ fn update(field: &Path, strategy: &UpdateStrategy) -> Vec<Path> {
         if proactive.on_disk_template_change == Some(OnDiskTemplateChange::Reprovision) {
             found.push(field.child("onDiskTemplateChange"));
         }
-    }
-    if strategy.opportunistic.is_some() {
-        found.push(field.child("opportunistic"));
     }
     found
 }

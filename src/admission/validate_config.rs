@@ -19,7 +19,7 @@ use crate::json::stored_size;
 use crate::stamp::names::{check_config_name, check_disk_names, is_ambiguous_template};
 use crate::stamp::references::disk_templates_of;
 use crate::stamp::sharing::{self, Finding, Severity};
-use crate::stamp::{PoolInputs, revision_hash};
+use crate::stamp::{PoolInputs, disks_hash};
 
 /// Largest spec, in bytes as the API server stores it. A VM has the spec, what KubeVirt fills in, and the paths
 /// of all its fields in `managedFields` (which may be twice as long as the spec), and has to fit into the 1.5 MiB
@@ -51,7 +51,7 @@ pub fn review(request: &Request, pools: &Lookup<Vec<Arc<VirtualMachinePool>>>) -
     let mut verdict = judge(request, &request.object, &users);
     if let Some(stored) = request.stored() {
         verdict = verdict.since(&judge(request, stored, &users));
-        if let Some(warning) = reaches_only_new_vms(&request.object, stored, &users) {
+        if let Some(warning) = disks_stay(&request.object, stored, &users) {
             verdict.warn(warning);
         }
     }
@@ -169,31 +169,22 @@ fn judge_sharing(spec: &Value, users: &[&VirtualMachinePool], verdict: &mut Verd
     }
 }
 
-/// What somebody who edits a config in use has to know while the rollout is not built.
-fn reaches_only_new_vms(
-    object: &Value,
-    stored: &Value,
-    users: &[&VirtualMachinePool],
-) -> Option<String> {
-    let hash = |object: &Value| object.get("spec")?.as_object().map(revision_hash);
-    if hash(object) == hash(stored) {
-        return None;
-    }
+/// What somebody who edits disk templates of a config in use has to know: nobody's disks are destroyed by that.
+fn disks_stay(object: &Value, stored: &Value, users: &[&VirtualMachinePool]) -> Option<String> {
+    let hash = |object: &Value| object.get("spec")?.as_object().map(disks_hash);
     let followers: Vec<&str> = users
         .iter()
         .filter(|pool| pool.spec.config.revision.is_none() && pool.spec.replicas() > 0)
-        .filter(|pool| {
-            let strategy = pool.spec.update_strategy.as_ref();
-            strategy.is_none_or(|strategy| strategy.unmanaged.is_none())
-        })
         .map(|pool| name_of(pool))
         .collect();
-    (!followers.is_empty()).then(|| {
-        format!(
-            "this edit reaches only new VMs yet: existing VMs of pool {} are not updated",
-            some_of(&followers)
-        )
-    })
+    if hash(object) == hash(stored) || followers.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "a change of dataVolumeTemplates reaches the disks of new VMs only: existing VMs of pool {} keep the disks \
+         that they have",
+        some_of(&followers)
+    ))
 }
 
 fn name_of(pool: &VirtualMachinePool) -> &str {

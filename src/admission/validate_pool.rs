@@ -256,12 +256,6 @@ impl<'a> Pool<'a> {
         if let Some(Ok(vms)) = &facts.vms {
             pool_warnings::of_taken_names(self.spec(), self.uid, vms, &mut verdict);
         }
-        if self.updates_by_itself() {
-            verdict.warn(format!(
-                "edits of VirtualMachineConfig {:?} reach only new VMs yet: existing VMs are not updated",
-                self.config()
-            ));
-        }
         verdict
     }
 
@@ -387,12 +381,6 @@ impl<'a> Pool<'a> {
         if self.spec().replicas() >= 2 {
             judge_several(&self.object, config, verdict);
         }
-    }
-
-    /// Whether a user would expect existing VMs to follow their config.
-    fn updates_by_itself(&self) -> bool {
-        let strategy = self.spec().update_strategy.as_ref();
-        strategy.is_none_or(|strategy| strategy.unmanaged.is_none())
     }
 
     /// What the change from `stored` to this can't be, though both could stand by themselves.

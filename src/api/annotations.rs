@@ -6,6 +6,9 @@ pub const STAMP: &str = "vmpool.dev/stamp";
 pub const MEMBER_OF: &str = "vmpool.dev/member-of";
 /// On a VM's template, and so on its instance: hash of the stamp that the instance was started with.
 pub const STAMP_HASH: &str = "vmpool.dev/stamp-hash";
+/// On a VM: hash of the disk templates that its disks were made from, where a later revision has others and the
+/// VM kept its disks.
+pub const DISKS_OF: &str = "vmpool.dev/disks-of";
 /// On a VM, set by its user: `scale-in`, `update` or both, comma-separated: never chosen for that.
 pub const PROTECTED: &str = "vmpool.dev/protected";
 /// On a pool: named operations that were accepted and are not carried out yet, as JSON. Our service account's

@@ -11,6 +11,10 @@ pub mod types {
     pub const REPLICA_FAILURE: &str = "ReplicaFailure";
     /// Pool: more VMs than wanted, and none may be taken.
     pub const SCALE_IN_BLOCKED: &str = "ScaleInBlocked";
+    /// Pool: members are not at the target revision, and may not be brought to it.
+    pub const UPDATE_BLOCKED: &str = "UpdateBlocked";
+    /// Pool: members keep disks that the config would make otherwise now.
+    pub const DISKS_OUTDATED: &str = "DisksOutdated";
     /// Pool: `spec.paused` is set.
     pub const PAUSED: &str = "Paused";
     /// Pool: config and revision are there to stamp from.
@@ -35,6 +39,20 @@ pub mod reasons {
     pub const DELETING: &str = "Deleting";
     /// The stored spec asks for something that this version of the program can't do.
     pub const NOT_SUPPORTED: &str = "NotSupported";
+    /// Members are being brought to the target revision.
+    pub const ROLLING_OUT: &str = "RollingOut";
+    /// Nothing became updated or available for `progressDeadlineSeconds`.
+    pub const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
+    /// VM objects were brought to the target revision.
+    pub const UPDATED: &str = "SuccessfulUpdate";
+    /// VMs were restarted to take on the target revision.
+    pub const RESTARTED: &str = "SuccessfulRestart";
+    /// A VM could not be updated.
+    pub const FAILED_UPDATE: &str = "FailedUpdate";
+    /// A VM could not be restarted.
+    pub const FAILED_RESTART: &str = "FailedRestart";
+    /// Disks of members are of disk templates that the config has changed since.
+    pub const DISKS_KEPT: &str = "DisksKept";
     /// Members exist and are not available yet.
     pub const WAITING_FOR_MEMBERS: &str = "WaitingForMembers";
     /// `spec.paused`.

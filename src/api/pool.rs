@@ -24,6 +24,8 @@ pub const MAX_ORDINAL_START: i32 = 100_000;
 pub const MAX_PREFIX: usize = 56;
 /// Replicas of a pool that names none when it is created.
 pub const DEFAULT_REPLICAS: i32 = 1;
+/// Seconds without progress before that is said, where none are given: a Deployment's.
+pub const DEFAULT_PROGRESS_DEADLINE_SECONDS: i32 = 600;
 /// First ordinal where none is given.
 pub const DEFAULT_ORDINAL_START: i32 = 1;
 
@@ -415,7 +417,7 @@ pub struct VirtualMachinePoolStatus {
     /// Name of the revision that new VMs are stamped from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_revision: Option<String>,
-    /// Available, Progressing, ReplicaFailure, ScaleInBlocked, Paused, ConfigReady.
+    /// Available, Progressing, ReplicaFailure, ScaleInBlocked, UpdateBlocked, DisksOutdated, Paused, ConfigReady.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -442,6 +444,12 @@ impl VirtualMachinePoolSpec {
             .as_ref()
             .and_then(|names| names.ordinal_start);
         u32::try_from(start.unwrap_or(DEFAULT_ORDINAL_START)).unwrap_or(0)
+    }
+
+    /// Seconds without progress after which `Progressing` turns False.
+    pub fn progress_deadline_seconds(&self) -> i64 {
+        let seconds = self.progress_deadline_seconds;
+        i64::from(seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS).max(1))
     }
 
     /// Whether nothing may be done to VMs.

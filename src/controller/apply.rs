@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::calls::{CallFailure, Category};
 use super::create::Creates;
+use super::deeds::Deeds;
 use super::delete::{self, Victim};
-use super::detach::Departing;
 use super::events::named;
 use super::metrics::Deed;
 use super::pool_task::PoolTask;
@@ -60,11 +60,16 @@ impl Pace {
         }
     }
 
-    fn begin(&mut self) -> &mut Window {
+    pub(super) fn begin(&mut self) -> &mut Window {
         if self.used.elapsed() > WINDOW_FORGOTTEN {
             self.window.shrink();
         }
         &mut self.window
+    }
+
+    /// Names of the VMs with which it failed last.
+    pub(super) fn failed(&self) -> &BTreeSet<String> {
+        &self.failed
     }
 
     /// Takes in how a pass went; says what the next plan is to know of it.
@@ -96,7 +101,7 @@ impl Pace {
         }
         let asked = failed.iter().filter_map(|(_, f)| f.retry_after()).max();
         let delay = self.backoff.next(asked, succeeded);
-        // A delete or release that is throttled stays one: the plan holds back what the reason names.
+        // What else is throttled keeps its reason: the plan holds back what the reason names.
         let is_for_all = reason == reasons::FAILED_CREATE
             && failed
                 .iter()
@@ -175,27 +180,15 @@ impl PoolTask {
         view: &View,
         actions: Vec<Action>,
     ) -> Applied {
-        let (mut releases, mut creates, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut detaches, mut cleared) = (Vec::new(), Vec::new());
-        for action in actions {
-            match action {
-                Action::Create { ordinal } => creates.push(ordinal),
-                Action::Delete {
-                    name,
-                    uid,
-                    resource_version,
-                } => deletes.push(Victim {
-                    name,
-                    uid,
-                    resource_version,
-                }),
-                Action::Detach { name, uid, reason } => {
-                    detaches.push(Departing { name, uid, reason });
-                }
-                Action::ClearIntents { uids } => cleared = uids,
-                Action::Release { name, uid } => releases.push((name, uid)),
-            }
-        }
+        let Deeds {
+            releases,
+            creates,
+            deletes,
+            detaches,
+            cleared,
+            updates,
+            restarts,
+        } = Deeds::of(actions);
         let mut applied = Applied::default();
         if !detaches.is_empty() {
             self.detach_all(pool, detaches, &mut applied).await;
@@ -211,6 +204,12 @@ impl PoolTask {
         }
         if !cleared.is_empty() {
             self.clear_intents(pool, &cleared, &mut applied).await;
+        }
+        if let (Some(source), false) = (&view.source, updates.is_empty()) {
+            self.update_all(pool, source, updates, &mut applied).await;
+        }
+        if !restarts.is_empty() {
+            self.restart_all(pool, restarts, &mut applied).await;
         }
         applied
     }
@@ -262,7 +261,11 @@ impl PoolTask {
 
     /// Makes the pool an owner of the revision, before anything is made from it: a config that is deleted
     /// then takes nothing from the pool.
-    async fn co_own(&mut self, pool: &Identity, source: &Source) -> Result<(), CallFailure> {
+    pub(super) async fn co_own(
+        &mut self,
+        pool: &Identity,
+        source: &Source,
+    ) -> Result<(), CallFailure> {
         let revision = &source.revision;
         let owned = self.co_owned.as_ref() == Some(&revision.id.uid);
         if !owned && !revision.is_owned_by(&pool.uid) {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use kube::Client;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch,
@@ -255,16 +255,31 @@ impl Calls {
         self.send(request).await
     }
 
+    /// Calls a verb without options. Such a call is answered with 202 and nothing else.
+    pub(super) async fn put(&self, path: &str) -> Result<(), CallFailure> {
+        let request = http::Request::put(path)
+            .header(CONTENT_TYPE, "application/json")
+            .body(b"{}".to_vec())
+            .map_err(unsent)?;
+        self.done(request).await.map(drop)
+    }
+
     async fn send<T: DeserializeOwned>(
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<T, CallFailure> {
+        let body = self.done(request).await?;
+        serde_json::from_slice(&body).map_err(|error| lost(&error))
+    }
+
+    /// The body of an answer that says that it was done.
+    async fn done(&self, request: http::Request<Vec<u8>>) -> Result<Vec<u8>, CallFailure> {
         if request.method() != http::Method::GET && !self.may_write() {
             return Err(not_leading());
         }
         let (head, body) = self.exchange(request).await?;
         if head.status.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| lost(&error));
+            return Ok(body);
         }
         // What stands between us and the API server answers in its own words.
         let mut status: Status = serde_json::from_slice(&body).unwrap_or_else(|_| {

@@ -33,10 +33,14 @@ pub(super) enum Deed {
     Intent,
     /// A former member's marks were taken off.
     Release,
+    /// An instance was restarted.
+    Restart,
     /// A revision was made, numbered, co-owned or pruned.
     Revision,
     /// A status was written.
     Status,
+    /// A VM object was brought to another revision.
+    Update,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]

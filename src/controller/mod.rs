@@ -9,6 +9,7 @@ mod apply;
 mod calls;
 mod config_task;
 mod create;
+mod deeds;
 mod delete;
 mod detach;
 mod drive;
@@ -16,11 +17,14 @@ mod events;
 mod expectations;
 #[cfg(test)]
 mod fixtures;
+mod follow;
 mod former;
 mod metrics;
 mod occupied;
+mod overdue;
 mod pool_task;
 mod release;
+mod restart;
 mod revisions;
 mod snapshot;
 mod status;
@@ -28,6 +32,7 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod update;
 mod window;
 
 use std::collections::HashMap;
@@ -272,7 +277,7 @@ impl Tasks {
 /// What the controller's calls need.
 pub fn rules() -> Vec<Right> {
     let (pools, configs) = (api::POOL_PLURAL, api::CONFIG_PLURAL);
-    vec![
+    let mut rules = vec![
         Right::to(
             "what is said of pools and configs",
             &["patch"],
@@ -290,7 +295,8 @@ pub fn rules() -> Vec<Right> {
             ],
         ),
         Right::to(
-            "members: made (and by dry run KubeVirt's verdict on configs asked for), looked at when an answer was lost, released, deleted",
+            "members: made (and by dry run KubeVirt's verdict on configs asked for), looked at before they are changed, \
+             updated, released, deleted",
             &["create", "delete", "get", "patch"],
             kubevirt::GROUP,
             &["virtualmachines"],
@@ -300,19 +306,6 @@ pub fn rules() -> Vec<Right> {
             &["get", "patch"],
             api::GROUP,
             &[pools],
-        ),
-        Right::to(
-            "a former member's instance is released with it",
-            &["get", "patch"],
-            kubevirt::GROUP,
-            &["virtualmachineinstances"],
-        ),
-        Right::to(
-            "and so is its launcher pod: Services and autoscalers select that one; of all namespaces, as pools may \
-             be in any and RBAC knows no labels, though only pods of former members' instances are touched",
-            &["list", "patch"],
-            "",
-            &["pods"],
         ),
         Right::to(
             "revisions: made, numbered, co-owned (which needs delete where owner references are guarded), pruned",
@@ -325,6 +318,34 @@ pub fn rules() -> Vec<Right> {
             &["create", "patch"],
             "events.k8s.io",
             &["events"],
+        ),
+    ];
+    rules.extend(instance_rules());
+    rules
+}
+
+/// What its calls about running members need.
+fn instance_rules() -> [Right; 3] {
+    [
+        Right::to(
+            "a former member's instance is released with it; that of a member with run strategy Once is \
+             restarted by deleting it",
+            &["delete", "get", "patch"],
+            kubevirt::GROUP,
+            &["virtualmachineinstances"],
+        ),
+        Right::to(
+            "and so is its launcher pod: Services and autoscalers select that one; of all namespaces, as pools may \
+             be in any and RBAC knows no labels, though only pods of former members' instances are touched",
+            &["list", "patch"],
+            "",
+            &["pods"],
+        ),
+        Right::to(
+            "members take on a new revision with a restart",
+            &["update"],
+            kubevirt::SUBRESOURCES_GROUP,
+            &["virtualmachines/restart"],
         ),
     ]
 }

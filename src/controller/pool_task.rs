@@ -14,8 +14,8 @@ use super::Shared;
 use super::apply::{Applied, Pace};
 use super::calls::Place;
 use super::events::EventWriter;
-use super::expectations::Overdue;
 use super::metrics::{Deed, Task};
+use super::overdue;
 use super::snapshot::{self, Remembered, View};
 use super::status::{StatusWriter, Verdict};
 use super::supervise::{Actor, Next, earliest};
@@ -23,7 +23,6 @@ use crate::api::conditions::{reasons, types};
 use crate::api::{API_VERSION, POOL_KIND, VirtualMachinePool, VirtualMachinePoolStatus};
 use crate::cache::{Identity, Key, PoolEntry};
 use crate::clock;
-use crate::kubevirt::{self, VmView};
 use crate::plan::{self, Action, Note, Plan};
 
 /// Least time between two passes that are made because something changed. The events of 1000 VMs that start
@@ -50,6 +49,8 @@ pub(super) struct PoolTask {
     pub(super) detaches: Pace,
     /// Version of the pool in which intents were last cleared: before the cache shows it they look open.
     pub(super) cleared: Option<String>,
+    pub(super) updates: Pace,
+    pub(super) restarts: Pace,
     /// UID of the revision that this pool is known to own.
     pub(super) co_owned: Option<String>,
     /// Generations of pool and config that a failure was met with: another one may fare better.
@@ -83,6 +84,8 @@ impl PoolTask {
             releases: Pace::new(1),
             detaches: Pace::new(1),
             cleared: None,
+            updates: Pace::new(most),
+            restarts: Pace::new(most),
             co_owned: None,
             met_with: (0, None),
             decision_took: Duration::ZERO,
@@ -144,41 +147,7 @@ impl PoolTask {
                 failure.retry_at = failure.retry_at.min(now);
             }
         }
-        for overdue in remembered.expectations.overdue(now) {
-            let (Overdue::Create { name, .. } | Overdue::Delete { name, .. }) = &overdue;
-            let resource = kubevirt::virtual_machine();
-            let place = Place {
-                resource: &resource,
-                namespace,
-                name,
-            };
-            let live = match shared.calls.get(place).await {
-                Ok(live) => live.as_ref().and_then(VmView::read),
-                // Asked again when it is overdue again; and who doesn't answer this doesn't answer the next.
-                Err(_) => break,
-            };
-            tracing::warn!(
-                pool.namespace = namespace,
-                pool.name = self.key.name,
-                vm.name = name,
-                is_there = live.is_some(),
-                "Cache is far behind, looked at the VM itself"
-            );
-            match &overdue {
-                Overdue::Create { ordinal, .. } => {
-                    let ours = live.as_ref().filter(|vm| vm.is_member_of(&self.uid));
-                    if ours.is_none_or(|vm| vm.deleting_since.is_some()) {
-                        remembered.expectations.undo_create(*ordinal);
-                    }
-                }
-                Overdue::Delete { uid, .. } => {
-                    if live.as_ref().is_some_and(|vm| vm.uid == *uid) {
-                        remembered.expectations.undo_delete(uid);
-                        remembered.live.keep(caches, namespace, name, live, now);
-                    }
-                }
-            }
-        }
+        overdue::settle(&shared, &self.key, &self.uid, remembered, now).await;
     }
 
     /// Keeps the first failure; one that is no longer met with is forgotten. Says whether there is a new one.
@@ -351,6 +320,8 @@ fn log(pool: &Identity, view: &View, plan: &Plan, applied: &Applied) {
         delete = count(|action| matches!(action, Action::Delete { .. })),
         release = count(|action| matches!(action, Action::Release { .. })),
         detach = count(|action| matches!(action, Action::Detach { .. })),
+        update = count(|action| matches!(action, Action::Update { .. })),
+        restart = count(|action| matches!(action, Action::Restart { .. })),
         failure = applied
             .failures
             .first()

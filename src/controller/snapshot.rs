@@ -34,6 +34,8 @@ pub(super) struct Remembered {
     pub(super) status: Option<VirtualMachinePoolStatus>,
     /// What went wrong.
     pub(super) failure: Option<Failure>,
+    /// Names of the VMs that could not be updated or restarted the last time.
+    pub(super) failed_updates: BTreeSet<String>,
 }
 
 /// How long a live read counts at most: a VM that the cache has not shown by then is gone again.
@@ -154,6 +156,10 @@ pub(super) fn build(
     let occupied = occupied(caches, entry, pool, &inputs, held, spec, remembered);
     let target = revision.as_ref().map(|revision| Target {
         revision: revision.id.name.clone(),
+        content_hash: revision.content_hash.clone(),
+        disks_hash: stamp::disks_hash(&revision.spec),
+        inputs: inputs.clone(),
+        relabelled_since: relabelled_since(caches, revision, &members),
         stamp_hash: stamp::stamp_hash(&revision.content_hash, &inputs),
         has_disk_templates: !disk_templates(&revision.spec).is_empty(),
     });
@@ -177,6 +183,9 @@ pub(super) fn build(
             occupied,
             expected_creates,
             expected_deletes: remembered.expectations.deletes(),
+            expected_updates: remembered.expectations.updates(),
+            expected_restarts: remembered.expectations.restarts(),
+            failed_updates: remembered.failed_updates.clone(),
             waiting: remembered.waiting.clone(),
             memory: remembered.plan.clone(),
             failure: remembered.failure.clone(),
@@ -330,6 +339,36 @@ fn members(
                 vm,
             }
         })
+        .collect()
+}
+
+/// The revisions that instances of members were started from, as long as they are there, whose template has other
+/// labels or annotations than `target`.
+fn relabelled_since(
+    caches: &Caches,
+    target: &RevisionEntry,
+    members: &[Member],
+) -> BTreeSet<String> {
+    let metadata = |revision: &RevisionEntry| {
+        let normal = stamp::normalise(&revision.spec);
+        normal.pointer("/template/metadata").cloned()
+    };
+    let vmis = members.iter().filter_map(|member| member.vmi.as_ref());
+    let started_from: BTreeSet<&String> = vmis
+        .filter_map(|vmi| vmi.revision.as_ref())
+        .filter(|name| **name != target.id.name)
+        .collect();
+    if started_from.is_empty() {
+        return BTreeSet::new();
+    }
+    let wanted = metadata(target);
+    started_from
+        .into_iter()
+        .filter(|name| {
+            let revision = caches.revision(&target.id.namespace, name);
+            revision.is_some_and(|revision| metadata(&revision) != wanted)
+        })
+        .cloned()
         .collect()
 }
 

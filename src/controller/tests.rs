@@ -4,6 +4,7 @@ mod answers;
 mod calls;
 mod declined;
 mod detach;
+mod follow;
 mod leadership;
 mod occupied;
 mod played;

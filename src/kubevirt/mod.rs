@@ -18,10 +18,15 @@ use serde_json::Value;
 
 /// KubeVirt's API group.
 pub const GROUP: &str = "kubevirt.io";
+/// Group of the API that KubeVirt aggregates: verbs on VMs.
+pub const SUBRESOURCES_GROUP: &str = "subresources.kubevirt.io";
 /// CDI's API group.
 pub const CDI_GROUP: &str = "cdi.kubevirt.io";
 /// Label on a claim that holds a VM's vTPM or EFI state; the value is the VM's name (facts, section 2.6).
 pub const PERSISTENT_STATE_FOR: &str = "persistent-state-for";
+/// Annotation by which KubeVirt notes on a VM what it was last restored from (`lastRestoreAnnotation` in
+/// `pkg/storage/snapshot/restore.go`).
+pub const LAST_RESTORE: &str = "restore.kubevirt.io/lastRestoreUID";
 
 /// `kubevirt.io/v1 VirtualMachine`.
 pub fn virtual_machine() -> ApiResource {
@@ -37,6 +42,11 @@ pub fn virtual_machine_instance() -> ApiResource {
         &GroupVersionKind::gvk(GROUP, "v1", "VirtualMachineInstance"),
         "virtualmachineinstances",
     )
+}
+
+/// Path of the call (a PUT) that restarts a VM.
+pub fn restart_path(namespace: &str, name: &str) -> String {
+    format!("/apis/{SUBRESOURCES_GROUP}/v1/namespaces/{namespace}/virtualmachines/{name}/restart")
 }
 
 /// `cdi.kubevirt.io/v1beta1 DataVolume`.

@@ -37,3 +37,51 @@ fn kubevirts_own_pool_is_not_ours() {
     assert!(!view.is_member_of("p"));
     assert_eq!(view.run_strategy, RunStrategy::Halted);
 }
+
+#[test]
+fn who_is_busy_is_left_alone() {
+    let vm = |status: serde_json::Value| {
+        let vm = object(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": "a-1", "namespace": "t", "uid": "u"}, "status": status,
+        }));
+        VmView::read(&vm).unwrap().busy.is_some()
+    };
+    for status in [
+        json!({"snapshotInProgress": "s"}),
+        json!({"restoreInProgress": "r"}),
+        json!({"volumeRequests": [{}]}),
+        json!({"volumeUpdateState": {"volumeMigrationState": {}}}),
+        json!({"memoryDumpRequest": {"claimName": "c", "phase": "InProgress"}}),
+        json!({"conditions": [{"type": "ManualRecoveryRequired", "status": "True"}]}),
+    ] {
+        assert!(vm(status.clone()), "{status}");
+    }
+    for status in [
+        json!({"snapshotInProgress": null, "volumeRequests": [], "volumeUpdateState": {}}),
+        json!({"memoryDumpRequest": {"claimName": "c", "phase": "Completed"}}),
+        json!("odd"),
+    ] {
+        assert!(!vm(status.clone()), "{status}");
+    }
+    let vmi = |status: serde_json::Value| {
+        let vmi = object(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "a-1", "namespace": "t", "uid": "u"}, "status": status,
+        }));
+        VmiView::read(&vmi).unwrap().busy.is_some()
+    };
+    assert!(vmi(
+        json!({"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}})
+    ));
+    assert!(!vmi(json!({"migrationState": {
+        "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:01:00Z"
+    }})));
+    assert!(vmi(json!({"evacuationNodeName": "n"})));
+    assert!(vmi(
+        json!({"conditions": [{"type": "HotMemoryChange", "status": "True"}]})
+    ));
+    assert!(!vmi(
+        json!({"conditions": [{"type": "LiveMigratable", "status": "True"}]})
+    ));
+}

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::{ConditionView, Owner, disk_template_names, seconds, text};
+use super::{ConditionView, LAST_RESTORE, Owner, disk_template_names, seconds, text};
 use crate::api::labels;
 
 /// A VirtualMachine, cut down. Of a VM that never was ours only name, UID and owner are kept (`labels`,
@@ -21,6 +21,11 @@ pub struct VmView {
     pub uid: String,
     /// Resource version, for preconditions.
     pub resource_version: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Generation that KubeVirt's VM controller has compared the running instance with
+    /// (`status.desiredGeneration`); of no VM that never ran.
+    pub seen_generation: Option<i64>,
     /// Creation time.
     pub created_at: Option<Timestamp>,
     /// When deletion began.
@@ -41,6 +46,12 @@ pub struct VmView {
     pub disks: Vec<String>,
     /// Whether a start was asked for and not carried out yet.
     pub start_requested: bool,
+    /// Whether a start, a stop or both were asked for and not carried out yet.
+    pub has_requests: bool,
+    /// What is being done to it that an update would disturb, or what keeps it from starting.
+    pub busy: Option<&'static str>,
+    /// What KubeVirt noted of its last restore.
+    pub restored: Option<String>,
     /// `Ready`, as the VM shows it: lags behind the instance's.
     pub ready: Option<ConditionView>,
     /// Whether KubeVirt says that the running instance needs a restart for a change to take effect.
@@ -105,6 +116,11 @@ impl VmView {
             name: meta.name.clone()?,
             uid: meta.uid.clone()?,
             resource_version: meta.resource_version.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            seen_generation: object
+                .data
+                .pointer("/status/desiredGeneration")
+                .and_then(Value::as_i64),
             created_at: seconds(meta.creation_timestamp.as_ref()),
             deleting_since: seconds(meta.deletion_timestamp.as_ref()),
             owner,
@@ -124,16 +140,20 @@ impl VmView {
             } else {
                 Vec::new()
             },
-            start_requested: has_start_request(&object.data),
+            start_requested: requests(&object.data)
+                .iter()
+                .any(|request| text(request, "/action") == "Start"),
+            has_requests: !requests(&object.data).is_empty(),
+            busy: busy(&object.data),
+            restored: meta
+                .annotations
+                .as_ref()
+                .and_then(|map| map.get(LAST_RESTORE))
+                .cloned(),
             ready: ConditionView::of(&object.data, "Ready"),
             restart_required: ConditionView::of(&object.data, "RestartRequired")
                 .is_some_and(|condition| condition.is_true()),
-            start_failures: object
-                .data
-                .pointer("/status/startFailure/consecutiveFailCount")
-                .and_then(Value::as_u64)
-                .and_then(|count| u32::try_from(count).ok())
-                .unwrap_or(0),
+            start_failures: start_failures(&object.data),
             printable_status: text(&object.data, "/status/printableStatus").to_owned(),
         })
     }
@@ -156,13 +176,46 @@ fn template_labels(spec: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn has_start_request(object: &Value) -> bool {
-    object
-        .pointer("/status/stateChangeRequests")
+fn requests(object: &Value) -> &[Value] {
+    let requests = object.pointer("/status/stateChangeRequests");
+    requests
         .and_then(Value::as_array)
-        .is_some_and(|requests| {
-            requests
-                .iter()
-                .any(|request| text(request, "/action") == "Start")
-        })
+        .map_or(&[], Vec::as_slice)
+}
+
+fn start_failures(object: &Value) -> u32 {
+    object
+        .pointer("/status/startFailure/consecutiveFailCount")
+        .and_then(Value::as_u64)
+        .and_then(|count| u32::try_from(count).ok())
+        .unwrap_or(0)
+}
+
+/// Facts, sections 1 and 3.1: KubeVirt refuses updates of a VM that is being snapshotted or restored, and what
+/// is plugged in or dumped would be lost with a restart.
+fn busy(object: &Value) -> Option<&'static str> {
+    let status = object.get("status")?;
+    let is_set = |key: &str| match status.get(key) {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(list)) => !list.is_empty(),
+        Some(Value::Object(map)) => !map.is_empty(),
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(_) => true,
+    };
+    let dump = text(status, "/memoryDumpRequest/phase");
+    if is_set("snapshotInProgress") {
+        Some("a snapshot of it is being made")
+    } else if is_set("restoreInProgress") {
+        Some("it is being restored")
+    } else if is_set("volumeRequests") {
+        Some("volumes are being plugged")
+    } else if is_set("volumeUpdateState") {
+        Some("its volumes are being migrated")
+    } else if is_set("memoryDumpRequest") && !matches!(dump, "Completed" | "Failed") {
+        Some("its memory is being dumped")
+    } else if ConditionView::of(object, "ManualRecoveryRequired").is_some_and(|c| c.is_true()) {
+        Some("it has to be recovered by hand")
+    } else {
+        None
+    }
 }

@@ -1,6 +1,7 @@
 //! What decisions read of a VirtualMachineInstance.
 
 use kube::core::DynamicObject;
+use serde_json::Value;
 
 use super::{ConditionView, Owner, text};
 use crate::api::{annotations, labels};
@@ -24,6 +25,10 @@ pub struct VmiView {
     pub ready: Option<ConditionView>,
     /// Whether it is paused.
     pub paused: bool,
+    /// What is being done to it that a restart would disturb.
+    pub busy: Option<&'static str>,
+    /// Whether no node has room for it.
+    pub unschedulable: bool,
     /// Node that it runs on.
     pub node: String,
     /// Revision that it was started from, by our label.
@@ -94,6 +99,10 @@ impl VmiView {
             ready: ConditionView::of(&object.data, "Ready"),
             paused: ConditionView::of(&object.data, "Paused")
                 .is_some_and(|paused| paused.is_true()),
+            busy: busy(&object.data),
+            unschedulable: ConditionView::of(&object.data, "PodScheduled").is_some_and(
+                |scheduled| scheduled.status == "False" && scheduled.reason == "Unschedulable",
+            ),
             node: text(&object.data, "/status/nodeName").to_owned(),
             revision: label(labels::REVISION),
             stamp_hash: meta
@@ -110,5 +119,27 @@ impl VmiView {
         !self.deleting
             && self.phase == Phase::Running
             && self.ready.as_ref().is_some_and(ConditionView::is_true)
+    }
+}
+
+/// Facts, section 3.2.
+fn busy(object: &Value) -> Option<&'static str> {
+    let is_true = |kind| ConditionView::of(object, kind).is_some_and(|c| c.is_true());
+    let migration = object.pointer("/status/migrationState");
+    let has = |key: &str| {
+        migration
+            .and_then(|migration| migration.get(key))
+            .is_some_and(|value| !value.is_null())
+    };
+    if has("startTimestamp") && !has("endTimestamp") {
+        Some("it is being migrated")
+    } else if !text(object, "/status/evacuationNodeName").is_empty() {
+        Some("its node is being drained")
+    } else if is_true("VolumesChange") {
+        Some("its volumes are being changed")
+    } else if is_true("HotVCPUChange") || is_true("HotMemoryChange") {
+        Some("CPUs or memory are being plugged")
+    } else {
+        None
     }
 }

@@ -9,7 +9,7 @@
 //!   `observedGeneration`). `False` is what can't go on by itself (Argo CD's "degraded"), `Unknown` a paused
 //!   pool that has something to do ("suspended").
 //! - `ConfigReady`: new members can be stamped. `Unknown` while a revision is being made.
-//! - `ReplicaFailure`, `ScaleInBlocked`, `Paused`: there only while `True`, as a ReplicaSet does it: no
+//! - `ReplicaFailure`, `ScaleInBlocked`, `UpdateBlocked`, `DisksOutdated`, `Paused`: there only while `True`, as a ReplicaSet does it: no
 //!   condition is no news. What failed and isn't needed any more is no failure.
 //!
 //! The order is fixed, no message holds a time, and a transition time stays where the status does: what
@@ -19,6 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::membership::Membership;
+use super::rollout::Rollout;
+use super::rollout_conditions::{blocked, disks_outdated, rolling_out, waiting};
 use super::scale_in::ScaleIn;
 use super::scale_out::ScaleOut;
 use super::{Config, Note, Snapshot};
@@ -43,6 +45,10 @@ pub(super) struct Findings<'a> {
     pub(super) surplus: usize,
     /// Former members whose marks are to be taken off.
     pub(super) former: usize,
+    /// What is done for the target revision.
+    pub(super) rollout: &'a Rollout<'a>,
+    /// Whether nothing has become updated or available for too long.
+    pub(super) is_stalled: bool,
 }
 
 /// Status, reason and message of one condition.
@@ -54,7 +60,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    fn new(status: &'static str, reason: &'static str, message: String) -> Self {
+    pub(super) fn new(status: &'static str, reason: &'static str, message: String) -> Self {
         Self {
             status,
             reason,
@@ -70,7 +76,15 @@ pub(super) fn conditions(findings: &Findings<'_>, now: Timestamp) -> Vec<Conditi
         (types::AVAILABLE, Some(available(findings))),
         (types::PROGRESSING, Some(progressing(findings))),
         (types::REPLICA_FAILURE, replica_failure(findings)),
-        (types::SCALE_IN_BLOCKED, scale_in_blocked(findings)),
+        (
+            types::SCALE_IN_BLOCKED,
+            blocked(findings.scale_in.blocked.as_ref()),
+        ),
+        (
+            types::UPDATE_BLOCKED,
+            blocked(findings.rollout.blocked.as_ref()),
+        ),
+        (types::DISKS_OUTDATED, disks_outdated(findings)),
         (types::PAUSED, paused(findings)),
         (types::CONFIG_READY, Some(config_ready(findings.snapshot))),
     ]
@@ -109,12 +123,22 @@ pub(super) fn events(findings: &Findings<'_>) -> Vec<Note> {
         (true, None) => note(false, reasons::RESUMED, "no longer paused".to_owned()),
         (true, Some(_)) | (false, None) => {}
     }
-    if let Some(verdict) = scale_in_blocked(findings) {
-        let told = stored(&pool.status, types::SCALE_IN_BLOCKED)
+    for (kind, why) in [
+        (types::SCALE_IN_BLOCKED, &findings.scale_in.blocked),
+        (types::UPDATE_BLOCKED, &findings.rollout.blocked),
+    ] {
+        let told = stored(&pool.status, kind)
             .is_some_and(|c| c.status == "True" && c.observed_generation == Some(pool.generation));
-        if !told {
-            note(true, verdict.reason, verdict.message);
+        if let (Some(why), false) = (why, told) {
+            note(true, why.reason, why.message.clone());
         }
+    }
+    let verdict = progressing(findings);
+    let before = stored(&pool.status, types::PROGRESSING);
+    if verdict.reason == reasons::DEADLINE_EXCEEDED
+        && before.is_none_or(|before| before.reason != verdict.reason)
+    {
+        note(true, verdict.reason, verdict.message);
     }
     let new: Vec<String> = findings
         .scale_out
@@ -226,8 +250,11 @@ fn progressing(findings: &Findings<'_>) -> Verdict {
         let message = "the pool is being deleted, and its VMs with it".to_owned();
         return Verdict::new("True", reasons::DELETING, message);
     }
-    if snapshot.pool.spec.is_paused() && missing + surplus > 0 {
-        let message = format!("paused with {missing} missing and {surplus} more than wanted");
+    let pending = findings.rollout.pending;
+    if snapshot.pool.spec.is_paused() && missing + surplus + pending > 0 {
+        let message = format!(
+            "paused with {missing} missing, {surplus} more than wanted and {pending} to be updated"
+        );
         return Verdict::new("Unknown", reasons::PAUSED, message);
     }
     if missing > 0 {
@@ -240,10 +267,17 @@ fn progressing(findings: &Findings<'_>) -> Verdict {
         let message = format!("{awaited} created and not seen yet");
         return Verdict::new("True", reasons::SCALING_OUT, message);
     }
+    let blocked = findings.rollout.pending_blocked;
+    if pending > blocked {
+        return waiting(findings, reasons::ROLLING_OUT, rolling_out(findings));
+    }
     let unavailable = findings.counts.unavailable_replicas;
     if unavailable > 0 {
         let message = format!("{unavailable} not available yet");
-        return Verdict::new("True", reasons::WAITING_FOR_MEMBERS, message);
+        return waiting(findings, reasons::WAITING_FOR_MEMBERS, message);
+    }
+    if let Some(why) = &findings.rollout.blocked {
+        return Verdict::new("False", why.reason, why.message.clone());
     }
     let leaving = findings.members.leaving.len() + findings.members.detaching.len();
     if leaving > 0 {
@@ -309,18 +343,10 @@ fn replica_failure(findings: &Findings<'_>) -> Option<Verdict> {
         reasons::FAILED_DELETE => findings.surplus > 0,
         reasons::FAILED_DETACH => !findings.members.detaching.is_empty(),
         reasons::FAILED_RELEASE => findings.former > 0,
+        reasons::FAILED_RESTART | reasons::FAILED_UPDATE => findings.rollout.pending > 0,
         _ => missing > 0,
     };
     needed.then(|| Verdict::new("True", failure.reason, failure.message.clone()))
-}
-
-fn scale_in_blocked(findings: &Findings<'_>) -> Option<Verdict> {
-    let blocked = findings.scale_in.blocked.as_ref()?;
-    Some(Verdict::new(
-        "True",
-        blocked.reason,
-        blocked.message.clone(),
-    ))
 }
 
 fn paused(findings: &Findings<'_>) -> Option<Verdict> {
@@ -357,7 +383,7 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-fn listed(items: &[String]) -> String {
+pub(super) fn listed(items: &[String]) -> String {
     let named = items[..items.len().min(NAMED)].join(", ");
     match items.len().saturating_sub(NAMED) {
         0 => named,

@@ -8,13 +8,20 @@
 //! held back until [`Failure::retry_at`]: deletes after a refused delete, else creates. A release is never
 //! urgent, so any failure holds it back: of two kinds that fail in turn, one is always waited for.
 
+mod budget;
 mod conditions;
 pub mod intents;
 mod membership;
+mod pace;
+mod progress;
+mod rollout;
+mod rollout_conditions;
 mod scale_in;
 mod scale_out;
 mod selection;
+mod stage;
 mod status;
+mod update_strategy;
 
 pub use scale_out::patience_seconds;
 
@@ -25,6 +32,9 @@ use k8s_openapi::jiff::Timestamp;
 use self::conditions::Findings;
 use self::intents::{Asked, Intents};
 use self::membership::Membership;
+use self::pace::Pace;
+pub use self::progress::Progress;
+use self::rollout::Rollout;
 use self::scale_in::ScaleIn;
 use self::scale_out::ScaleOut;
 use self::status::earliest;
@@ -32,6 +42,7 @@ use crate::api::annotations;
 use crate::api::conditions::reasons;
 use crate::api::{VirtualMachinePoolSpec, VirtualMachinePoolStatus};
 use crate::kubevirt::{VmView, VmiView};
+use crate::stamp::PoolInputs;
 
 /// Everything that one decision about one pool reads.
 #[derive(Clone, Debug)]
@@ -56,6 +67,12 @@ pub struct Snapshot {
     pub expected_creates: Vec<u32>,
     /// UIDs of members whose deletion was answered with success and that the cache still shows alive.
     pub expected_deletes: Vec<String>,
+    /// UIDs of members whose update was answered with success and that the cache still shows as they were.
+    pub expected_updates: BTreeSet<String>,
+    /// UIDs of instances whose restart was answered with success and that the cache still shows running.
+    pub expected_restarts: BTreeSet<String>,
+    /// Names of members that could not be updated or restarted the last time: they come last.
+    pub failed_updates: BTreeSet<String>,
     /// Since when each ordinal has been seen going away, from the last [`Plan::waiting`].
     pub waiting: BTreeMap<u32, Timestamp>,
     /// From the last [`Plan::memory`].
@@ -83,6 +100,11 @@ pub struct Memory {
     pub removed: BTreeSet<String>,
     /// Ordinals of VMs that somebody else deleted and that are to be replaced.
     pub vacated: BTreeSet<u32>,
+    /// Since when members that are to be updated have been seen unavailable, by UID, of those whose conditions
+    /// don't say.
+    pub unavailable_since: BTreeMap<String, Timestamp>,
+    /// What there was when something last became updated or available, while there is something to wait for.
+    pub progress: Option<Progress>,
 }
 
 /// The pool itself.
@@ -117,11 +139,20 @@ pub enum Config {
     Refused(String),
 }
 
-/// What new VMs are stamped from.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// What VMs are stamped from.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Target {
     /// Name of the ControllerRevision.
     pub revision: String,
+    /// `stamp::revision_hash` of its content.
+    pub content_hash: String,
+    /// `stamp::disks_hash` of its content.
+    pub disks_hash: String,
+    /// What the pool says of its VMs.
+    pub inputs: PoolInputs,
+    /// Names of the revisions that members' instances were started from and whose template has other labels or
+    /// annotations: KubeVirt doesn't ask for a restart because of those.
+    pub relabelled_since: BTreeSet<String>,
     /// Hash of revision content and pool inputs (`stamp::revision::stamp_hash`).
     pub stamp_hash: String,
     /// Whether the revision has disk templates: then CDI is needed.
@@ -164,15 +195,14 @@ pub struct Failure {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// What failed is not tried before then: a delete after `FailedDelete`, a detach after `FailedDetach`,
-    /// nothing but a release after `FailedRelease`, a create after everything else; and no release after any.
+    /// What failed is not tried before then: what [`kind_of_failure`] says; and no release after any.
     pub retry_at: Timestamp,
 }
 
 /// Limits from the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most creates, and most deletes, in one pass of one pool.
+    /// Most deeds of one kind in one pass of one pool.
     pub burst: u32,
 }
 
@@ -232,6 +262,26 @@ pub enum Action {
         /// Precondition.
         uid: String,
     },
+    /// Restart this member's instance, so that it takes on what its object says.
+    Restart {
+        /// Name of the VM.
+        name: String,
+        /// Precondition.
+        uid: String,
+        /// The instance that is to end.
+        vmi_uid: String,
+        /// By deleting the instance: KubeVirt starts it anew, and refuses to restart it otherwise.
+        by_delete: bool,
+    },
+    /// Bring this member's VM object to the target revision.
+    Update {
+        /// Name of the VM.
+        name: String,
+        /// Precondition.
+        uid: String,
+        /// Leave the run strategy of a VM that is meant to run alone.
+        keeps_run_strategy: bool,
+    },
 }
 
 /// An event.
@@ -253,33 +303,32 @@ impl Action {
             Self::Delete { .. } => reasons::DELETED,
             Self::ClearIntents { .. } | Self::Detach { .. } => reasons::DETACHED,
             Self::Release { .. } => reasons::RELEASED,
+            Self::Restart { .. } => reasons::RESTARTED,
+            Self::Update { .. } => reasons::UPDATED,
         }
     }
 }
 
 /// Decides what is to be done for the pool in `snapshot` at the time `now`, and what to say of it.
 pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
-    let pool = &snapshot.pool;
     let members = Membership::of(snapshot);
     let observed = status::observe(snapshot, &members, now);
     let departures = scale_out::departures(snapshot, &members);
     let waiting = scale_out::seen_since(snapshot, &members, &departures, now);
-    let acts = !pool.deleting && !pool.spec.is_paused() && snapshot.kubevirt_installed;
+    let acts = acts(snapshot);
     let vacated = scale_out::vacated(snapshot, &members);
     let mut scale_out = ScaleOut {
         vacated: vacated.clone(),
         ..ScaleOut::default()
     };
-    let mut scale_in = ScaleIn::default();
-    let mut former = Vec::new();
-    let asked = intents::asked(snapshot, acts);
-    if acts {
-        scale_in = scale_in::choose(snapshot, &members);
-        former = former_members(snapshot);
-    }
+    let scale_in = choose_leaving(snapshot, &members, acts);
+    let mut former = former_members(snapshot);
+    former.retain(|_| acts);
     if acts && conditions::can_stamp(snapshot) {
         scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, &vacated, now);
     }
+    let rollout = follow(snapshot, &members, &observed.states, &scale_in, acts, now);
+    let progress = progress::judge(snapshot, &observed.status, &rollout, acts, now);
 
     let findings = Findings {
         snapshot,
@@ -289,17 +338,22 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         scale_in: &scale_in,
         surplus: scale_in::surplus(snapshot, &members),
         former: former.len(),
+        rollout: &rollout,
+        is_stalled: progress.is_stalled,
     };
     let conditions = conditions::conditions(&findings, now);
     let events = conditions::events(&findings);
 
     let mut pace = Pace::new(snapshot, now);
-    let actions = actions(&mut pace, asked, former, &scale_out, &scale_in);
+    let asked = intents::asked(snapshot, acts);
+    let actions = actions(&mut pace, asked, former, &scale_out, &scale_in, &rollout);
     let wake_at = scale_out
         .waited
         .values()
         .map(|(_, until)| *until)
         .chain(observed.next_available)
+        .chain(rollout.next)
+        .chain(progress.next)
         .fold(pace.wake_at, earliest);
 
     Plan {
@@ -316,7 +370,24 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
             ready_since: observed.ready_since,
             removed: scale_in::removed(snapshot, &members, &scale_in),
             vacated: scale_out.vacated,
+            unavailable_since: rollout.unavailable_since,
+            progress: progress.known,
         },
+    }
+}
+
+/// Whether anything is done to VMs at all.
+fn acts(snapshot: &Snapshot) -> bool {
+    let pool = &snapshot.pool;
+    !pool.deleting && !pool.spec.is_paused() && snapshot.kubevirt_installed
+}
+
+/// Who goes.
+fn choose_leaving<'a>(snapshot: &Snapshot, members: &Membership<'a>, acts: bool) -> ScaleIn<'a> {
+    if acts {
+        scale_in::choose(snapshot, members)
+    } else {
+        ScaleIn::default()
     }
 }
 
@@ -327,6 +398,7 @@ fn actions(
     former: Vec<&VmView>,
     scale_out: &ScaleOut,
     scale_in: &ScaleIn<'_>,
+    rollout: &Rollout<'_>,
 ) -> Vec<Action> {
     let mut actions = pace.take(reasons::FAILED_DETACH, asked.detach.into_iter());
     actions.extend(pace.take(reasons::FAILED_RELEASE, former.into_iter().map(release)));
@@ -334,8 +406,32 @@ fn actions(
     actions.extend(pace.take(reasons::FAILED_CREATE, create));
     let delete = scale_in.remove.iter().copied().map(delete);
     actions.extend(pace.take(reasons::FAILED_DELETE, delete));
+    let update = rollout.update.iter().copied();
+    let update = update.map(|member| update_of(member, rollout.keeps_run_strategy));
+    actions.extend(pace.take(reasons::FAILED_UPDATE, update));
+    let restart = rollout.restart.iter().copied().map(restart);
+    actions.extend(pace.take(reasons::FAILED_RESTART, restart));
     actions.extend(pace.take(reasons::FAILED_DETACH, asked.clear.into_iter()));
     actions
+}
+
+/// What is done for the target revision. Of a pool in which nothing is done it is still known what would be.
+fn follow<'a>(
+    snapshot: &Snapshot,
+    members: &Membership<'a>,
+    states: &[status::State],
+    scale_in: &ScaleIn<'_>,
+    acts: bool,
+    now: Timestamp,
+) -> Rollout<'a> {
+    let rollout = rollout::choose(snapshot, members, states, &scale_in.remove, now);
+    if acts {
+        return rollout;
+    }
+    Rollout {
+        pending: rollout.pending,
+        ..Rollout::default()
+    }
 }
 
 /// Former members that still carry our marks and stay.
@@ -385,58 +481,34 @@ fn release(vm: &VmView) -> Action {
     }
 }
 
-/// How much of what is to be done is done in this pass, and when the rest is.
-struct Pace<'a> {
-    failure: Option<&'a Failure>,
-    burst: usize,
-    now: Timestamp,
-    wake_at: Option<Timestamp>,
+fn restart(member: &Member) -> Action {
+    let instance = member.vmi.as_ref();
+    Action::Restart {
+        name: member.vm.name.clone(),
+        uid: member.vm.uid.clone(),
+        vmi_uid: instance.map(|vmi| vmi.uid.clone()).unwrap_or_default(),
+        by_delete: rollout::restarts_by_delete(member),
+    }
 }
 
-impl<'a> Pace<'a> {
-    fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
-        Self {
-            failure: snapshot
-                .failure
-                .as_ref()
-                .filter(|failure| failure.retry_at > now),
-            burst: snapshot.limits.burst.max(1) as usize,
-            now,
-            wake_at: None,
-        }
-    }
-
-    /// The first of `deeds`; `kind` is the reason under which their failure is reported.
-    fn take(
-        &mut self,
-        kind: &'static str,
-        deeds: impl ExactSizeIterator<Item = Action>,
-    ) -> Vec<Action> {
-        let held = self.failure.filter(|failure| holds(failure, kind));
-        if let Some(failure) = held {
-            if deeds.len() > 0 {
-                self.wake_at = earliest(self.wake_at, failure.retry_at);
-            }
-            return Vec::new();
-        }
-        if deeds.len() > self.burst {
-            self.wake_at = earliest(self.wake_at, self.now);
-        }
-        deeds.take(self.burst).collect()
+fn update_of(member: &Member, keeps_run_strategy: bool) -> Action {
+    Action::Update {
+        name: member.vm.name.clone(),
+        uid: member.vm.uid.clone(),
+        keeps_run_strategy,
     }
 }
 
 /// The kind of deed that a failure with this reason is one of.
 pub fn kind_of_failure(reason: &'static str) -> &'static str {
     match reason {
-        reasons::FAILED_DELETE | reasons::FAILED_DETACH | reasons::FAILED_RELEASE => reason,
+        reasons::FAILED_DELETE
+        | reasons::FAILED_DETACH
+        | reasons::FAILED_RELEASE
+        | reasons::FAILED_RESTART
+        | reasons::FAILED_UPDATE => reason,
         _ => reasons::FAILED_CREATE,
     }
-}
-
-fn holds(failure: &Failure, kind: &str) -> bool {
-    let failed = kind_of_failure(failure.reason);
-    kind == failed || kind == reasons::FAILED_RELEASE
 }
 
 #[cfg(test)]

@@ -12,12 +12,22 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::membership::Membership;
 use super::scale_out::deadline;
+use super::stage::{self, Stage};
 use super::{Member, Snapshot};
-use crate::api::annotations;
 use crate::api::labels;
 use crate::api::pool::VirtualMachinePoolStatus;
 use crate::kubevirt::{Phase, RunStrategy, VmiView};
-use crate::stamp::StampMark;
+
+/// What every live member is exactly one of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum State {
+    /// Ready for `minReadySeconds`.
+    Available,
+    /// Meant not to run.
+    Halted,
+    /// Meant to run, and not available.
+    Unavailable,
+}
 
 /// Counts, and what becomes of them by the mere passing of time.
 #[derive(Debug, Default)]
@@ -28,6 +38,8 @@ pub(super) struct Observed {
     pub(super) next_available: Option<Timestamp>,
     /// For [`super::Memory::ready_since`].
     pub(super) ready_since: BTreeMap<String, Timestamp>,
+    /// Of the live members, in their order.
+    pub(super) states: Vec<State>,
 }
 
 /// Counts the members.
@@ -43,24 +55,26 @@ pub(super) fn observe(snapshot: &Snapshot, members: &Membership<'_>, now: Timest
         .map(|target| target.revision.clone());
     status.replicas = i32::try_from(members.count()).unwrap_or(i32::MAX);
     for member in &members.live {
-        let halted = is_halted(member);
         let ready = member.vmi.as_ref().filter(|vmi| vmi.is_ready());
         status.ready_replicas += i32::from(ready.is_some());
-        count_revisions(snapshot, member, halted, status);
-        if halted {
+        let mut state = State::Unavailable;
+        if is_halted(member) {
+            state = State::Halted;
             status.halted_replicas += 1;
-            continue;
-        }
-        let available_at =
-            ready.and_then(|vmi| available_at(snapshot, vmi, now, &mut observed.ready_since));
-        match available_at {
-            Some(at) if at <= now => status.available_replicas += 1,
-            Some(at) => {
+        } else {
+            let at =
+                ready.and_then(|vmi| available_at(snapshot, vmi, now, &mut observed.ready_since));
+            if at.is_some_and(|at| at <= now) {
+                state = State::Available;
+                status.available_replicas += 1;
+            } else {
                 status.unavailable_replicas += 1;
-                observed.next_available = earliest(observed.next_available, at);
             }
-            None => status.unavailable_replicas += 1,
+            let later = at.filter(|at| *at > now);
+            observed.next_available = later.into_iter().fold(observed.next_available, earliest);
         }
+        count_revisions(snapshot, member, state, status);
+        observed.states.push(state);
     }
     observed
 }
@@ -87,28 +101,28 @@ fn available_at(
     Some(deadline(since, i64::from(needed)))
 }
 
+/// A member is updated by its object, and current if its instance, too, has all that the object says: since it
+/// was started from it, or since KubeVirt has compared the two and asks for no restart.
 fn count_revisions(
     snapshot: &Snapshot,
     member: &Member,
-    halted: bool,
+    state: State,
     status: &mut VirtualMachinePoolStatus,
 ) {
     let Some(target) = &snapshot.target else {
         return;
     };
-    let mark = member
-        .vm
-        .annotations
-        .get(annotations::STAMP)
-        .and_then(|text| StampMark::parse(text));
-    if mark.is_none_or(|mark| mark.hash != target.stamp_hash) {
+    if !stage::is_updated(member, target) {
         return;
     }
     status.updated_replicas += 1;
     let runs_it = member.vmi.as_ref().is_some_and(|vmi| {
-        vmi.stamp_hash.as_deref() == Some(target.stamp_hash.as_str()) && !member.vm.restart_required
+        !vmi.deleting
+            && !vmi.phase.is_final()
+            && !member.vm.restart_required
+            && stage::stage(snapshot, target, member, state) == Stage::Current
     });
-    status.current_replicas += i32::from(halted || runs_it);
+    status.current_replicas += i32::from(state == State::Halted || runs_it);
 }
 
 /// Whether a member is meant not to run: declared so, never asked to, or it ended by itself under a strategy

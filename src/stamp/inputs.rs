@@ -61,6 +61,10 @@ pub struct StampMark {
     pub hash: String,
     /// The inputs.
     pub inputs: PoolInputs,
+    /// What KubeVirt had noted of its last restore of the VM when this was written (`kubevirt::LAST_RESTORE`). With
+    /// another note there now, the VM is not what the stamp made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<String>,
 }
 
 impl PoolInputs {
@@ -125,6 +129,7 @@ impl StampMark {
         Self {
             hash: stamp_hash(content_hash, inputs),
             inputs: inputs.clone(),
+            restored: None,
         }
     }
 

@@ -17,12 +17,16 @@ pub mod sharing;
 pub mod table;
 
 mod lists;
+mod merge;
+mod merge_disks;
+mod merge_tree;
 mod path;
 mod repair;
 mod strip;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod update;
 
 use std::collections::BTreeMap;
 
@@ -34,9 +38,10 @@ pub use self::inputs::{PoolInputs, StampMark, VmMetadata};
 pub use self::names::{disk_name, parse_ordinal, vm_name};
 pub use self::references::{Flag, Kind, Naming, Reference, Row, Rule, referenced_names, rewrite};
 pub use self::repair::repair;
-pub use self::revision::{normalise, revision_hash, revision_name, stamp_hash};
+pub use self::revision::{disks_hash, normalise, revision_hash, revision_name, stamp_hash};
 pub use self::strip::{Stripped, strip};
 pub use self::trial::trial;
+pub use self::update::{Base, Update, UpdateInput, update};
 
 /// All that a stamp is made of.
 #[derive(Clone, Copy, Debug)]

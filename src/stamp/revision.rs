@@ -77,6 +77,14 @@ pub fn revision_hash(spec: &Map<String, Value>) -> String {
     hash(&text)
 }
 
+/// The hash of a config's disk templates, over their normal form. A config without any has the one of none.
+pub fn disks_hash(spec: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    let templates = normalise(spec).get("dataVolumeTemplates").cloned();
+    write_canonical(&templates.unwrap_or_default(), &mut text);
+    hash(&text)
+}
+
 /// The name of a config's revision: a label value as long as the config's name keeps its budget.
 pub fn revision_name(config: &str, content_hash: &str) -> String {
     format!("{config}-{content_hash}")

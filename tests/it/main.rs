@@ -44,6 +44,7 @@ mod replicas;
 mod resilience;
 mod revisions;
 mod rights;
+mod rollout;
 mod scale_paths;
 mod scaling;
 mod uninstall;

@@ -153,7 +153,6 @@ fn fields_whose_behaviour_comes_later_are_refused_by_their_path() {
     with_config("later", async |ns| {
         let policies = json!([{"state": "Failing"}]);
         for (pointer, value) in [
-            ("/updateStrategy/opportunistic", json!({})),
             ("/updateStrategy/proactive/partition", json!(1)),
             (
                 "/updateStrategy/proactive/onDiskTemplateChange",
@@ -183,7 +182,6 @@ fn fields_whose_behaviour_comes_later_are_refused_by_their_path() {
             ("/preservedDisks/whenPoolDeleted", json!("Retain")),
             ("/preservedDisks/expireAfter", json!("720h")),
             ("/autohealing", json!({"startFailureThreshold": 3})),
-            ("/progressDeadlineSeconds", json!(600)),
         ] {
             let path = format!("spec{}", pointer.replace('/', "."));
             let said = refuses(ns, &web(pointer, value), &path).await?;
@@ -198,25 +196,6 @@ fn fields_whose_behaviour_comes_later_are_refused_by_their_path() {
             "/updateStrategy/proactive/onDiskTemplateChange",
             "Keep",
         ))?;
-        Ok(())
-    });
-}
-
-#[test]
-fn a_pool_whose_updates_are_not_unmanaged_is_told_that_edits_reach_only_new_vms() {
-    with_config("warned", async |ns| {
-        for pool in [
-            pool("web", "cfg").replicas(0),
-            web("/updateStrategy", json!({})).with("/spec/paused", true),
-            web("/updateStrategy", json!({"proactive": {}})).with("/spec/minReadySeconds", 1),
-        ] {
-            let said = ns.accepts(&pool)?;
-            let warned = said.contains("Warning") && said.contains("only new VMs");
-            ensure!(warned, "no warning: {said:?} for {pool}");
-            ns.kubectl("delete virtualmachinepools.vmpool.dev web")?;
-        }
-        let said = ns.accepts(web("/updateStrategy", json!({"unmanaged": {}})))?;
-        ensure!(!said.contains("only new VMs"), "needlessly warned: {said}");
         Ok(())
     });
 }

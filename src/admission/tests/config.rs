@@ -291,21 +291,25 @@ fn identities_that_several_vms_would_have_are_warnings() {
 }
 
 #[test]
-fn an_edit_of_a_config_in_use_says_whom_it_does_not_reach() {
-    let stored = config("desktop", json!({}));
-    let edited = config("desktop", json!({"runStrategy": "Halted"}));
+fn ro_08_an_edit_of_disk_templates_says_who_keeps_their_disks() {
+    let disks = |size: &str| {
+        let storage = json!({"resources": {"requests": {"storage": size}}});
+        let template = json!({"metadata": {"name": "root"}, "spec": {"storage": storage}});
+        config("desktop", json!({"dataVolumeTemplates": [template]}))
+    };
+    let stored = disks("1Gi");
     let said =
         |object: &Value, fake: &Fake| review(&request(object, &stored), &Ok(fake.pools())).warnings;
     let in_use = used_by(2, json!({}));
-    assert_eq!(said(&edited, &in_use).len(), 1);
-    assert!(said(&edited, &in_use)[0].contains("pool web"));
-    assert!(said(&edited, &used_by(0, json!({}))).is_empty());
-    let unmanaged = json!({"updateStrategy": {"unmanaged": {}}});
-    assert!(said(&edited, &used_by(2, unmanaged)).is_empty());
+    let warnings = said(&disks("2Gi"), &in_use);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("pool web") && warnings[0].contains("keep the disks"));
+    assert!(said(&disks("2Gi"), &used_by(0, json!({}))).is_empty());
     let pinned = json!({"config": {"revision": "desktop-x"}});
-    assert!(said(&edited, &used_by(2, pinned)).is_empty());
-    let same = config("desktop", json!({"runStrategy": null, "running": true}));
-    assert!(said(&same, &in_use).is_empty(), "another word for the same");
+    assert!(said(&disks("2Gi"), &used_by(2, pinned)).is_empty());
+    let mut halted = disks("1Gi");
+    halted["spec"]["runStrategy"] = json!("Halted");
+    assert!(said(&halted, &in_use).is_empty());
 }
 
 #[test]

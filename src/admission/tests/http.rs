@@ -122,7 +122,7 @@ async fn every_hook_is_served() {
 async fn a_refusal_is_a_422_with_every_cause() {
     let object = pool(
         "web",
-        json!({"autohealing": {}, "progressDeadlineSeconds": 3, "scaleInStrategy": {"opportunistic": {}}}),
+        json!({"autohealing": {}, "preservedDisks": {"expireAfter": "1h"}, "scaleInStrategy": {"opportunistic": {}}}),
     );
     let response = reviewed(
         &with_desktop(),
@@ -139,8 +139,8 @@ async fn a_refusal_is_a_422_with_every_cause() {
     assert_eq!(
         status["message"],
         "VirtualMachinePool.vmpool.dev \"web\" is invalid: \
-         spec.scaleInStrategy.opportunistic: not supported yet, spec.autohealing: not supported yet, \
-         spec.progressDeadlineSeconds: not supported yet"
+         spec.preservedDisks.expireAfter: not supported yet, spec.scaleInStrategy.opportunistic: not supported yet, \
+         spec.autohealing: not supported yet"
     );
     let details = &status["details"];
     assert_eq!(
@@ -152,7 +152,7 @@ async fn a_refusal_is_a_422_with_every_cause() {
         )
     );
     assert_eq!(
-        details["causes"][1],
+        details["causes"][2],
         json!({"field": "spec.autohealing", "message": "not supported yet", "reason": "FieldValueNotSupported"})
     );
 }

@@ -7,15 +7,23 @@ use super::super::release::release;
 use super::super::snapshot::{Remembered, build};
 use super::super::supervise::{Actor as _, Next};
 use super::played::{STATUS, VMS, api_server, owned_revision, shared, spec, status, task, world};
+use crate::api::annotations;
 use crate::cache::Step;
 use crate::plan::{self, Limits};
+use crate::stamp::{PoolInputs, StampMark, revision_hash};
 
 #[tokio::test]
 async fn m126_a_pool_at_rest_is_radio_silence() {
-    let member = vm("web-1")
+    let mut member = vm("web-1")
         .owner("web", "uid-web")
         .member_of("uid-web")
         .set("/spec/runStrategy", "Halted".into());
+    let inputs = PoolInputs {
+        vm_prefix: "web".to_owned(),
+        ..PoolInputs::default()
+    };
+    let mark = StampMark::new(&revision_hash(spec().as_object().unwrap()), &inputs);
+    member.0["metadata"]["annotations"][annotations::STAMP] = mark.to_annotation().into();
     let filled = || world(1).vm(member.clone());
     let settled = {
         let caches = filled().done();

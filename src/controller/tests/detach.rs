@@ -26,6 +26,7 @@ fn web() -> Object {
     let intent = json!({"vmpool.dev/intent": intent.to_string(), "team": "a"});
     pool("web", "uid-web")
         .replicas(0)
+        .set("/spec/updateStrategy", json!({"unmanaged": {}}))
         .set("/metadata/annotations", intent)
 }
 

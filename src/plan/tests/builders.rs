@@ -1,6 +1,7 @@
 //! Builders: `pool("web").replicas(3).with(vm("web-1").ready())`. Objects are read from JSON, the way that
 //! the caches read them.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -43,6 +44,10 @@ pub(super) fn pool(name: &str) -> Snapshot {
         config: Config::Ready,
         target: Some(Target {
             revision: "desktop-new".to_owned(),
+            content_hash: NEW.to_owned(),
+            disks_hash: "disks-new".to_owned(),
+            inputs: PoolInputs::default(),
+            relabelled_since: BTreeSet::new(),
             stamp_hash: mark(NEW).hash,
             has_disk_templates: false,
         }),
@@ -52,6 +57,9 @@ pub(super) fn pool(name: &str) -> Snapshot {
         occupied: BTreeMap::new(),
         expected_creates: Vec::new(),
         expected_deletes: Vec::new(),
+        expected_updates: BTreeSet::new(),
+        expected_restarts: BTreeSet::new(),
+        failed_updates: BTreeSet::new(),
         waiting: BTreeMap::new(),
         memory: Memory::default(),
         failure: None,
@@ -123,6 +131,17 @@ impl Snapshot {
 
     pub(super) fn strategy(mut self, strategy: ScaleInStrategy) -> Self {
         self.pool.spec.scale_in_strategy = Some(strategy);
+        self
+    }
+
+    pub(super) fn max_unavailable(mut self, most: i32) -> Self {
+        self.pool.spec.max_unavailable = Some(IntOrString::Int(most));
+        self
+    }
+
+    /// The update strategy, as JSON.
+    pub(super) fn updates(mut self, strategy: Value) -> Self {
+        self.pool.spec.update_strategy = Some(serde_json::from_value(strategy).unwrap());
         self
     }
 
@@ -263,6 +282,44 @@ impl Vm {
         self
     }
 
+    /// Object and instance are at that revision, and KubeVirt has compared them.
+    pub(super) fn at(self, content: &str) -> Self {
+        let revision = format!("desktop-{content}");
+        let mut vm = self.stamped(content).started_from(content).generation(1, 1);
+        vm.object["metadata"]["labels"]["vmpool.dev/revision"] = json!(revision);
+        if let Some(vmi) = &mut vm.vmi {
+            vmi["metadata"]["labels"] = json!({"vmpool.dev/revision": revision});
+        }
+        vm
+    }
+
+    /// The object was written from `old` to that revision, and the instance still is of `old`.
+    pub(super) fn written(self, content: &str) -> Self {
+        let mut vm = self.at("old").stamped(content).generation(2, 1);
+        vm.object["metadata"]["labels"]["vmpool.dev/revision"] =
+            json!(format!("desktop-{content}"));
+        vm
+    }
+
+    /// Generation of the object, and the one that KubeVirt has compared the instance with.
+    pub(super) fn generation(mut self, generation: i64, seen: i64) -> Self {
+        self.object["metadata"]["generation"] = json!(generation);
+        self.object["status"]["desiredGeneration"] = json!(seen);
+        self
+    }
+
+    /// Something at a pointer of the VM.
+    pub(super) fn with(mut self, pointer: &str, value: Value) -> Self {
+        place(&mut self.object, pointer, value);
+        self
+    }
+
+    /// Something at a pointer of the instance.
+    pub(super) fn with_vmi(mut self, pointer: &str, value: Value) -> Self {
+        place(self.vmi.as_mut().unwrap(), pointer, value);
+        self
+    }
+
     pub(super) fn created(mut self, time: &str) -> Self {
         self.object["metadata"]["creationTimestamp"] = json!(time);
         self
@@ -317,38 +374,44 @@ impl Vm {
     }
 }
 
+/// Sets a value, making the objects on the way.
+fn place(object: &mut Value, pointer: &str, value: Value) {
+    let mut at = object;
+    for step in pointer.split('/').skip(1) {
+        at = &mut at[step.replace("~1", "/")];
+    }
+    *at = value;
+}
+
 fn object(value: &Value) -> DynamicObject {
     serde_json::from_value(value.clone()).unwrap()
 }
 
 /// The actions in one line: `create 1 2; delete web-3`, or `-`.
 pub(super) fn deeds(plan: &Plan) -> String {
-    let of = |verb: &str, pick: fn(&Action) -> Option<String>| {
-        let names: Vec<String> = plan.actions.iter().filter_map(pick).collect();
-        (!names.is_empty()).then(|| format!("{verb} {}", names.join(" ")))
-    };
-    let release = of("release", |action| match action {
-        Action::Release { name, .. } => Some(name.clone()),
-        _ => None,
-    });
-    let create = of("create", |action| match action {
-        Action::Create { ordinal } => Some(ordinal.to_string()),
-        _ => None,
-    });
-    let delete = of("delete", |action| match action {
-        Action::Delete { name, .. } => Some(name.clone()),
-        _ => None,
-    });
-    let detach = of("detach", |action| match action {
-        Action::Detach { name, .. } => Some(name.clone()),
-        _ => None,
-    });
-    let clear = of("clear", |action| match action {
-        Action::ClearIntents { uids } => Some(uids.join(" ")),
-        _ => None,
-    });
-    let all = [detach, release, create, delete, clear];
-    let all: Vec<String> = all.into_iter().flatten().collect();
+    let mut deeds: Vec<(&str, Vec<String>)> = [
+        "detach", "release", "create", "delete", "update", "restart", "clear",
+    ]
+    .map(|verb| (verb, Vec::new()))
+    .into();
+    for action in &plan.actions {
+        let (verb, what) = match action {
+            Action::Create { ordinal } => ("create", ordinal.to_string()),
+            Action::ClearIntents { uids } => ("clear", uids.join(" ")),
+            Action::Delete { name, .. } => ("delete", name.clone()),
+            Action::Detach { name, .. } => ("detach", name.clone()),
+            Action::Release { name, .. } => ("release", name.clone()),
+            Action::Restart { name, .. } => ("restart", name.clone()),
+            Action::Update { name, .. } => ("update", name.clone()),
+        };
+        let known = deeds.iter_mut().find(|(known, _)| *known == verb);
+        known.unwrap().1.push(what);
+    }
+    let all: Vec<String> = deeds
+        .into_iter()
+        .filter(|(_, what)| !what.is_empty())
+        .map(|(verb, what)| format!("{verb} {}", what.join(" ")))
+        .collect();
     if all.is_empty() {
         "-".to_owned()
     } else {

@@ -112,10 +112,7 @@ fn vd_11_a_missing_config_goes_on_with_the_last_revision() {
     assert_eq!(deeds(&film.step()), "create 4 5");
 
     film.snapshot.config = Config::Ready;
-    if let Some(target) = &mut film.snapshot.target {
-        target.revision = "desktop-other".to_owned();
-        target.stamp_hash = "other".to_owned();
-    }
+    film.retarget("other");
     let back = film.step();
     assert_eq!(deeds(&back), "-");
     assert_eq!(told(&back), [reasons::CONFIG_FOUND]);

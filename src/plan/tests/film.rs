@@ -8,7 +8,9 @@ use super::super::intents::{Detach, Progress};
 use super::super::*;
 use super::builders::{at, condition, deeds, vm};
 use crate::api::conditions::types;
-use crate::stamp::{parse_ordinal, vm_name};
+use crate::api::labels;
+use crate::kubevirt::RunStrategy;
+use crate::stamp::{StampMark, parse_ordinal, vm_name};
 
 /// The pool and what is around it.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub(super) struct Film {
     pub(super) strangers: BTreeSet<String>,
     /// Every VM that was ever deleted by the pool, by name.
     pub(super) deleted: Vec<String>,
+    /// Every VM that was ever restarted by the pool, by name.
+    pub(super) restarted: Vec<String>,
     pub(super) now: Timestamp,
     made: u32,
 }
@@ -31,6 +35,7 @@ impl Film {
             snapshot,
             strangers: BTreeSet::new(),
             deleted: Vec::new(),
+            restarted: Vec::new(),
             now: at(0),
             made: 0,
         }
@@ -75,6 +80,10 @@ impl Film {
                     self.snapshot.former.retain(|vm| &vm.name != name);
                     self.strangers.insert(name.clone());
                 }
+                Action::Restart {
+                    name, uid, vmi_uid, ..
+                } => self.restart(name, uid, vmi_uid),
+                Action::Update { name, uid, .. } => self.update(name, uid),
             }
         }
         self.snapshot = self.snapshot.clone().after(&plan);
@@ -145,6 +154,72 @@ impl Film {
             .without_instance();
         let member = new.member(&self.snapshot.pool.name);
         self.snapshot.members.push(member);
+    }
+
+    fn update(&mut self, name: &str, uid: &str) {
+        let target = self.snapshot.target.clone().unwrap();
+        let vm = &mut self.member(name).vm;
+        assert_eq!(vm.uid, uid, "precondition of the update of {name}");
+        let mark = StampMark {
+            restored: vm.restored.clone(),
+            ..StampMark::new(&target.content_hash, &target.inputs)
+        };
+        let annotations = &mut vm.annotations;
+        annotations.insert(annotations::STAMP.to_owned(), mark.to_annotation());
+        vm.labels
+            .insert(labels::REVISION.to_owned(), target.revision);
+        vm.generation += 1;
+    }
+
+    fn restart(&mut self, name: &str, uid: &str, vmi_uid: &str) {
+        self.restarted.push(name.to_owned());
+        let member = self.member(name);
+        assert_eq!(member.vm.uid, uid, "precondition of the restart of {name}");
+        let vmi = member.vmi.as_mut().unwrap();
+        assert_eq!(vmi.uid, vmi_uid, "instance of the restart of {name}");
+        assert!(!vmi.deleting, "{name} is restarted twice");
+        vmi.deleting = true;
+    }
+
+    /// KubeVirt compares objects and instances, and finds that those of another stamp have to be restarted, or
+    /// not.
+    pub(super) fn compared(&mut self, restart: bool) {
+        let target = self.snapshot.target.clone().unwrap().stamp_hash;
+        for member in &mut self.snapshot.members {
+            if let Some(vmi) = &member.vmi
+                && member.vm.seen_generation != Some(member.vm.generation)
+            {
+                member.vm.seen_generation = Some(member.vm.generation);
+                member.vm.restart_required = restart && vmi.stamp_hash.as_ref() != Some(&target);
+            }
+        }
+    }
+
+    /// Instances that were ended are gone, and others run in their place, started from the object.
+    pub(super) fn restarts(&mut self) {
+        let prefix = self.snapshot.pool.name.clone();
+        for member in &mut self.snapshot.members {
+            let is_meant_to_run = member.vm.run_strategy != RunStrategy::Halted;
+            if is_meant_to_run && member.vmi.as_ref().is_none_or(|vmi| vmi.deleting) {
+                let mut vmi = vm(&member.vm.name).ready().member(&prefix).vmi.unwrap();
+                let mark = StampMark::parse(&member.vm.annotations[annotations::STAMP]).unwrap();
+                self.made += 1;
+                vmi.uid = format!("vmi-{}-{}", member.vm.name, self.made);
+                vmi.stamp_hash = Some(mark.hash);
+                vmi.revision = member.vm.labels.get(labels::REVISION).cloned();
+                member.vmi = Some(vmi);
+                member.vm.restart_required = false;
+                member.vm.seen_generation = Some(member.vm.generation);
+            }
+        }
+    }
+
+    /// The config gets another spec.
+    pub(super) fn retarget(&mut self, content: &str) {
+        let target = self.snapshot.target.as_mut().unwrap();
+        target.revision = format!("desktop-{content}");
+        content.clone_into(&mut target.content_hash);
+        target.stamp_hash = StampMark::new(content, &target.inputs).hash;
     }
 
     pub(super) fn member(&mut self, name: &str) -> &mut Member {

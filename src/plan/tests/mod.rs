@@ -9,4 +9,5 @@ mod intents;
 mod membership;
 mod numbers;
 mod properties;
+mod rollout;
 mod status;

@@ -130,6 +130,11 @@ proptest! {
                 }
                 Action::ClearIntents { .. } | Action::Detach { .. } => prop_assert!(false, "nothing was asked for"),
                 Action::Release { .. } => prop_assert!(false, "there are no former members"),
+                Action::Restart { uid, .. } | Action::Update { uid, .. } => {
+                    let member = ours.iter().find(|m| &m.vm.uid == uid);
+                    prop_assert!(member.is_some(), "{} is not a live member", uid);
+                    prop_assert!(!deleted.contains(uid), "{} is deleted", uid);
+                }
             }
         }
         prop_assert!(created.is_empty() || deleted.is_empty());

@@ -7,6 +7,8 @@
 
 mod crd;
 mod golden;
+mod merge;
+mod merge_properties;
 mod properties;
 mod references;
 mod repair;

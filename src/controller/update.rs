@@ -1,0 +1,270 @@
+//! Brings VM objects to the pool's target revision: each is read from the API server, merged with what it was
+//! made from and is to be made from ([`stamp::update`]), and patched, if it still is as it was read. A VM that
+//! turns out to be another one than the plan has seen is left to the next plan.
+
+use std::sync::Arc;
+
+use kube::api::{DynamicObject, Patch};
+
+use super::Shared;
+use super::calls::{CallFailure, Category, Place};
+use super::create::effect_of;
+use super::drive::{Effect, drive};
+use super::metrics::Deed;
+use super::revisions;
+use super::snapshot::{Remembered, Source};
+use super::window::Window;
+use crate::api::{annotations, labels};
+use crate::cache::{Identity, RevisionEntry};
+use crate::clock;
+use crate::kubevirt::{self, RunStrategy, VmView};
+use crate::stamp::{
+    self, Base, PoolIdentity, PoolInputs, Revision, StampInput, StampMark, UpdateInput,
+};
+
+/// A VM that is to be updated.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) keeps_run_strategy: bool,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    /// It was not updated.
+    Failed(CallFailure),
+    /// It is not what the plan has seen; this is how it is, unless it is gone.
+    Moved(Option<Box<VmView>>),
+    /// It is at the target, and was brought there by this call or before.
+    Updated { vm: Box<VmView>, changed: bool },
+}
+
+/// What came of a pass's updates.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// Names of the VMs that were written.
+    pub(super) updated: Vec<String>,
+    /// Names and failures.
+    pub(super) failed: Vec<(String, CallFailure)>,
+    /// Whether something else was learnt that the next plan should know.
+    pub(super) learnt: bool,
+}
+
+/// The updates of one pool to one revision.
+pub(super) struct Updates<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) pool: &'a Identity,
+    pub(super) source: &'a Source,
+}
+
+/// What a VM was made from.
+struct Made {
+    revision: Arc<RevisionEntry>,
+    inputs: PoolInputs,
+}
+
+impl Updates<'_> {
+    /// Updates `wanted` as long as `goes_on`, and notes what is to be expected.
+    pub(super) async fn run(
+        &self,
+        wanted: Vec<Wanted>,
+        window: &mut Window,
+        remembered: &mut Remembered,
+        goes_on: impl Fn() -> bool,
+    ) -> Report {
+        let answers = drive(
+            window,
+            wanted,
+            |one| async move {
+                let outcome = self.update(&one).await;
+                (one, outcome)
+            },
+            |(_, outcome)| match outcome {
+                Outcome::Failed(failure) => effect_of(failure),
+                Outcome::Moved(_) | Outcome::Updated { .. } => Effect::Succeeded,
+            },
+            goes_on,
+        )
+        .await;
+        let (caches, namespace, now) = (&self.shared.caches, &self.pool.namespace, clock::now());
+        let mut report = Report::default();
+        for (one, outcome) in answers {
+            let vm = match outcome {
+                Outcome::Failed(failure) => {
+                    let category = failure.category();
+                    self.shared.metrics.failed(Deed::Update, category);
+                    report.failed.push((one.name, failure));
+                    continue;
+                }
+                Outcome::Moved(vm) => vm,
+                Outcome::Updated { vm, changed } => {
+                    let expectations = &mut remembered.expectations;
+                    expectations.expect_update(&vm.uid, &one.name, &vm.resource_version, now);
+                    if changed {
+                        report.updated.push(one.name.clone());
+                    }
+                    Some(vm)
+                }
+            };
+            report.learnt = true;
+            let live = vm.map(|vm| *vm);
+            remembered
+                .live
+                .keep(caches, namespace, &one.name, live, now);
+        }
+        report
+    }
+
+    async fn update(&self, wanted: &Wanted) -> Outcome {
+        let _permit = self.shared.permit().await;
+        let object = match self.get(&wanted.name).await {
+            Ok(object) => object,
+            Err(failure) => return Outcome::Failed(failure),
+        };
+        let Some((object, vm)) = object.and_then(read) else {
+            return Outcome::Moved(None);
+        };
+        let is_it = vm.uid == wanted.uid
+            && vm.is_member_of(&self.pool.uid)
+            && vm.deleting_since.is_none()
+            && vm.busy.is_none();
+        let prefix = &self.source.inputs.vm_prefix;
+        let Some(ordinal) = stamp::parse_ordinal(prefix, &vm.name).filter(|_| is_it) else {
+            return Outcome::Moved(Some(Box::new(vm)));
+        };
+        let made = match self.made_from(&vm).await {
+            Ok(made) => made,
+            Err(failure) => return Outcome::Failed(failure),
+        };
+        let patch = self.patch(wanted, &object, &vm, ordinal, made.as_ref());
+        if patch.0.is_empty() {
+            let vm = Box::new(vm);
+            return Outcome::Updated { vm, changed: false };
+        }
+        self.send(wanted, &vm, patch).await
+    }
+
+    fn patch(
+        &self,
+        wanted: &Wanted,
+        object: &DynamicObject,
+        vm: &VmView,
+        ordinal: u32,
+        made: Option<&Made>,
+    ) -> json_patch::Patch {
+        let live = serde_json::to_value(object).unwrap_or_default();
+        let base = made.map_or(Base::Unknown, |made| {
+            Base::Known(self.input(&made.revision, &made.inputs, ordinal))
+        });
+        let update = stamp::update(&UpdateInput {
+            base,
+            target: self.input(&self.source.revision, &self.source.inputs, ordinal),
+            live: &live,
+            keeps_run_strategy: wanted.keeps_run_strategy && vm.run_strategy != RunStrategy::Halted,
+        });
+        update.patch
+    }
+
+    async fn send(&self, wanted: &Wanted, before: &VmView, patch: json_patch::Patch) -> Outcome {
+        let resource = kubevirt::virtual_machine();
+        let place = Place {
+            resource: &resource,
+            namespace: &self.pool.namespace,
+            name: &wanted.name,
+        };
+        let failure = match self.shared.calls.patch(place, &Patch::Json(patch)).await {
+            Ok(object) => {
+                self.shared.metrics.did(Deed::Update);
+                let vm = read(object).map(|(_, vm)| Box::new(vm));
+                return vm.map_or(Outcome::Moved(None), |vm| Outcome::Updated {
+                    vm,
+                    changed: true,
+                });
+            }
+            Err(failure) if failure.is_not_found() => return Outcome::Moved(None),
+            Err(failure) => failure,
+        };
+        // A test of the patch that doesn't hold is a 422, as a webhook's refusal is.
+        let may_be_stale = matches!(
+            failure.category(),
+            Category::Conflict | Category::Invalid | Category::Unanswered
+        );
+        if !may_be_stale {
+            return Outcome::Failed(failure);
+        }
+        match self.get(&wanted.name).await {
+            Ok(None) => Outcome::Moved(None),
+            Ok(Some(object)) => match read(object) {
+                Some((_, vm)) if vm.resource_version != before.resource_version => {
+                    Outcome::Moved(Some(Box::new(vm)))
+                }
+                _ => Outcome::Failed(failure),
+            },
+            Err(_) => Outcome::Failed(failure),
+        }
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<DynamicObject>, CallFailure> {
+        let resource = kubevirt::virtual_machine();
+        let place = Place {
+            resource: &resource,
+            namespace: &self.pool.namespace,
+            name,
+        };
+        self.shared.calls.get(place).await
+    }
+
+    /// What the VM was made from; `None` if that can't be known, or it was replaced by a restore since.
+    async fn made_from(&self, vm: &VmView) -> Result<Option<Made>, CallFailure> {
+        let mark = vm.annotations.get(annotations::STAMP);
+        let mark = mark.and_then(|text| StampMark::parse(text));
+        let (Some(mark), Some(name)) = (mark, vm.labels.get(labels::REVISION)) else {
+            return Ok(None);
+        };
+        if mark.restored != vm.restored {
+            return Ok(None);
+        }
+        let namespace = &self.pool.namespace;
+        let revision = match self.shared.caches.revision(namespace, name) {
+            Some(revision) => Some(revision),
+            None => revisions::read(self.shared, namespace, name)
+                .await?
+                .map(Arc::new),
+        };
+        Ok(revision
+            .filter(|revision| stamp::stamp_hash(&revision.content_hash, &mark.inputs) == mark.hash)
+            .map(|revision| Made {
+                revision,
+                inputs: mark.inputs,
+            }))
+    }
+
+    fn input<'a>(
+        &'a self,
+        revision: &'a RevisionEntry,
+        inputs: &'a PoolInputs,
+        ordinal: u32,
+    ) -> StampInput<'a> {
+        StampInput {
+            namespace: &self.pool.namespace,
+            pool: PoolIdentity {
+                name: &self.pool.name,
+                uid: &self.pool.uid,
+            },
+            config: &revision.config,
+            revision: Revision {
+                name: &revision.id.name,
+                content_hash: &revision.content_hash,
+                spec: &revision.spec,
+            },
+            inputs,
+            ordinal,
+        }
+    }
+}
+
+fn read(object: DynamicObject) -> Option<(DynamicObject, VmView)> {
+    let vm = VmView::read(&object)?;
+    Some((object, vm))
+}

@@ -1,0 +1,92 @@
+//! How far one member is on its way to the target revision, told by its object, its instance and what KubeVirt
+//! says of the two. Pure; what is done about it is in [`super::rollout`].
+
+use super::status::State;
+use super::{Member, Snapshot, Target};
+use crate::api::{annotations, labels};
+use crate::kubevirt::Phase;
+use crate::stamp::{self, StampMark};
+
+/// How far a member is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Stage {
+    /// Nothing is left to do.
+    Current,
+    /// Its object is not at the target. `reaches_instance` is false if all that differs are labels and
+    /// annotations of the VM object.
+    Outdated { reaches_instance: bool },
+    /// Its object is at the target, and its instance has to be restarted.
+    RestartDue,
+    /// Its restart was asked for and has not begun.
+    Restarting,
+    /// Its object was written, and KubeVirt has not compared its instance with it yet.
+    Unseen,
+}
+
+/// Whether the VM object is at the target, as its mark says, and was not replaced since.
+pub(super) fn is_updated(member: &Member, target: &Target) -> bool {
+    mark(member)
+        .is_some_and(|mark| mark.hash == target.stamp_hash && mark.restored == member.vm.restored)
+}
+
+/// How far `member` is on its way to `target`.
+pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state: State) -> Stage {
+    let vm = &member.vm;
+    if snapshot.expected_updates.contains(&vm.uid) {
+        return Stage::Unseen;
+    }
+    let label = vm.labels.get(labels::REVISION);
+    let is_labelled = label.is_none_or(|label| *label == target.revision);
+    if !is_updated(member, target) || !is_labelled {
+        return Stage::Outdated {
+            reaches_instance: reaches_instance(member, target),
+        };
+    }
+    let running = member
+        .vmi
+        .as_ref()
+        .filter(|vmi| state != State::Halted && !vmi.deleting && !vmi.phase.is_final());
+    let Some(vmi) = running else {
+        // The next instance is started from the object as it is.
+        return Stage::Current;
+    };
+    if vmi.stamp_hash.as_deref() == Some(target.stamp_hash.as_str()) {
+        return Stage::Current;
+    }
+    if snapshot.expected_restarts.contains(&vmi.uid) || vm.has_requests {
+        return Stage::Restarting;
+    }
+    let is_of_another = vmi.revision.as_ref() != Some(&target.revision);
+    if state == State::Unavailable && vmi.phase != Phase::Running && is_of_another {
+        // It was written because it doesn't get to run, and there is nothing to lose.
+        return Stage::RestartDue;
+    }
+    if vm.seen_generation.is_none_or(|seen| seen < vm.generation) {
+        return Stage::Unseen;
+    }
+    let is_relabelled = vmi
+        .revision
+        .as_ref()
+        .is_some_and(|revision| target.relabelled_since.contains(revision));
+    if vm.restart_required || is_relabelled {
+        Stage::RestartDue
+    } else {
+        Stage::Current
+    }
+}
+
+/// Whether any of what is to be written could be seen by an instance.
+fn reaches_instance(member: &Member, target: &Target) -> bool {
+    mark(member).is_none_or(|mark| {
+        let mut inputs = mark.inputs.clone();
+        inputs.virtual_machine_metadata = target.inputs.virtual_machine_metadata.clone();
+        mark.restored != member.vm.restored
+            || stamp::stamp_hash(&target.content_hash, &mark.inputs) != mark.hash
+            || inputs != target.inputs
+    })
+}
+
+fn mark(member: &Member) -> Option<StampMark> {
+    let text = member.vm.annotations.get(annotations::STAMP)?;
+    StampMark::parse(text)
+}
