@@ -4,14 +4,15 @@
 //! or another one has been restarted already.
 
 use super::Shared;
-use super::calls::{CallFailure, Place};
+use super::calls::{CallFailure, Category, Place};
+use super::create::effect_of;
 use super::drive::{Effect, drive};
 use super::metrics::Deed;
 use super::snapshot::Remembered;
 use super::window::Window;
 use crate::cache::Identity;
 use crate::clock;
-use crate::kubevirt::{self, RunStrategy, VmView, VmiView};
+use crate::kubevirt::{self, Phase, RunStrategy, VmView, VmiView};
 
 /// An instance that is to be restarted.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ pub(super) struct Report {
     pub(super) learnt: bool,
 }
 
-/// Restarts `wanted` as long as `goes_on`, and notes what is to be expected. The first failure ends it.
+/// Restarts `wanted` as long as `goes_on`, and notes what is to be expected.
 pub(super) async fn run(
     shared: &Shared,
     pool: &Identity,
@@ -67,7 +68,7 @@ pub(super) async fn run(
             (one, outcome)
         },
         |(_, outcome)| match outcome {
-            Outcome::Failed(_) => Effect::Refused,
+            Outcome::Failed(failure) => effect_of_restart(failure),
             Outcome::Moved(_) | Outcome::Restarted { .. } | Outcome::Waits => Effect::Succeeded,
         },
         goes_on,
@@ -104,6 +105,15 @@ pub(super) async fn run(
         remembered.expectations.undo_restart(&vmi_uid);
     }
     report
+}
+
+/// Whether a failure is that of its VM alone. With KubeVirt's API in trouble nobody else is stopped: whether
+/// they would be started again isn't known.
+fn effect_of_restart(failure: &CallFailure) -> Effect {
+    match failure.category() {
+        Category::Server | Category::Unanswered => Effect::Refused,
+        _ => effect_of(failure),
+    }
 }
 
 async fn restart(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Outcome {
@@ -171,6 +181,8 @@ async fn look(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Result<Look,
     Ok(match runs {
         None => Look::Ends,
         Some(_) if vm.has_requests => Look::Ends,
+        // A guest that ended by itself is KubeVirt's to start anew, or not; and with its node lost it can't end.
+        Some(vmi) if vmi.phase.is_final() || vmi.phase == Phase::Unknown => Look::Waits,
         Some(vmi) if vmi.paused || vmi.busy.is_some() => Look::Waits,
         Some(_) => Look::AsPlanned,
     })

@@ -30,6 +30,11 @@ impl Budget {
         has
     }
 
+    /// Whether no more are down, or about to be, than may be.
+    pub(super) fn is_kept(self) -> bool {
+        self.spent <= self.most
+    }
+
     /// How many are down or about to be.
     pub(super) fn spent(self) -> usize {
         self.spent

@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | `unmanaged` | - | - | - |
 //! | `opportunistic` | written | written | written |
-//! | `proactive` | written at once | written and restarted within the budget ([`super::budget`]) | written and restarted at once if it can't become ready by itself; one that is just starting is left to become ready |
+//! | `proactive` | written at once | written and restarted within the budget ([`super::budget`]) | written and restarted at once if it can't become ready by itself; one that is just starting is left to become ready, and one that ran and is not ready for a moment is restarted only while no more than the budget are down |
 //!
 //! - Under `proactive` a running member is written only when its restart is due, so that an unplanned reboot
 //!   can't pull an unproven revision into the whole pool. What reaches no instance (labels and annotations of
@@ -96,6 +96,7 @@ pub(super) fn choose<'a>(
             member,
             state: *state,
             stage: stage(snapshot, target, member, *state),
+            is_going_down: *state == State::Available && is_asked_to_restart(snapshot, member),
         })
         .collect();
     match strategy(snapshot.pool.spec.update_strategy.as_ref()) {
@@ -121,11 +122,19 @@ fn target(snapshot: &Snapshot) -> Option<&Target> {
         .filter(|target| snapshot.cdi_installed || !target.has_disk_templates)
 }
 
+/// Whether its instance is to be replaced, and only that it ends hasn't been seen yet.
+fn is_asked_to_restart(snapshot: &Snapshot, member: &Member) -> bool {
+    let vmi = member.vmi.as_ref();
+    member.vm.has_requests || vmi.is_some_and(|vmi| snapshot.expected_restarts.contains(&vmi.uid))
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Candidate<'a> {
     member: &'a Member,
     state: State,
     stage: Stage,
+    /// It is available, and its restart was asked for, to whichever revision.
+    is_going_down: bool,
 }
 
 impl Candidate<'_> {
@@ -181,6 +190,7 @@ impl<'s, 'a> Round<'s, 'a> {
     fn spend(&mut self, members: &Membership<'_>, candidates: &[Candidate<'_>]) {
         let down = candidates.iter().filter(|candidate| {
             candidate.state == State::Unavailable
+                || candidate.is_going_down
                 || (candidate.state == State::Available
                     && matches!(candidate.stage, Stage::Restarting | Stage::Unseen))
         });
@@ -195,7 +205,9 @@ impl<'s, 'a> Round<'s, 'a> {
                 continue;
             }
             self.rollout.pending += 1;
-            if matches!(candidate.stage, Stage::Restarting | Stage::Unseen) {
+            if candidate.is_going_down
+                || matches!(candidate.stage, Stage::Restarting | Stage::Unseen)
+            {
                 self.wait(candidate, "KubeVirt has not answered yet");
             } else if candidate.is_protected() {
                 protected += 1;
@@ -204,7 +216,12 @@ impl<'s, 'a> Round<'s, 'a> {
             } else if self.is_due_at_once(candidate) {
                 self.take(candidate);
             } else if candidate.state == State::Unavailable {
-                self.wait(candidate, "it is starting");
+                // It is in the account itself, so restarting it takes nobody down as long as that is kept.
+                if candidate.stage == Stage::RestartDue && self.budget.is_kept() {
+                    self.take(candidate);
+                } else {
+                    self.wait(candidate, "it is starting");
+                }
             } else {
                 within_budget.push(candidate);
             }
@@ -212,9 +229,10 @@ impl<'s, 'a> Round<'s, 'a> {
         self.rollout.pending_blocked = protected;
         self.rollout.blocked = protected_ones(protected);
         self.take_in_order(within_budget, policy);
-        self.rollout
-            .update
-            .sort_by_key(|m| self.snapshot.failed_updates.contains(&m.vm.name));
+        let failed = &self.snapshot.failed_updates;
+        for chosen in [&mut self.rollout.update, &mut self.rollout.restart] {
+            chosen.sort_by_key(|m| failed.contains(&m.vm.name));
+        }
     }
 
     fn wait(&mut self, candidate: Candidate<'_>, why: &str) {
@@ -239,7 +257,10 @@ impl<'s, 'a> Round<'s, 'a> {
             State::Halted => true,
             _ if candidate.stage == reaches_nobody => true,
             State::Unavailable => {
-                candidate.stage == Stage::RestartDue || self.is_stuck(candidate.member)
+                let vmi = candidate.member.vmi.as_ref();
+                let never_ran = vmi.is_none_or(|vmi| vmi.phase != Phase::Running);
+                (candidate.stage == Stage::RestartDue && never_ran)
+                    || self.is_stuck(candidate.member)
             }
             State::Available => false,
         }
@@ -276,12 +297,17 @@ impl<'s, 'a> Round<'s, 'a> {
         is_stuck
     }
 
-    /// Available members, those whose restart is due first, as far as the budget goes.
+    /// Available members, those whose restart is due first, as far as the budget goes. Whose restart failed last
+    /// comes after all: it must not take the budget from those with whom it may succeed.
     fn take_in_order(&mut self, candidates: Vec<Candidate<'a>>, policy: BasePolicy) {
         let (outdated, due): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(Candidate::is_outdated);
+        let failed = &self.snapshot.failed_updates;
+        let (due_again, due): (Vec<_>, Vec<_>) = due
+            .into_iter()
+            .partition(|due| failed.contains(&due.member.vm.name));
         let mut left = 0;
-        for group in [due, outdated] {
+        for group in [due, outdated, due_again] {
             for (at, candidate) in self.sorted(&group, policy).into_iter().enumerate() {
                 if !self.budget.take() {
                     left += group.len() - at;

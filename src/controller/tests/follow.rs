@@ -256,6 +256,56 @@ async fn m40_after_a_failed_restart_none_is_tried_in_that_pass_and_it_is_said() 
 }
 
 #[tokio::test]
+async fn a_guest_that_ended_by_itself_or_whose_node_is_lost_is_not_restarted() {
+    for phase in ["Succeeded", "Failed", "Unknown"] {
+        static PHASE: std::sync::Mutex<&str> = std::sync::Mutex::new("");
+        *PHASE.lock().unwrap() = phase;
+        let (client, calls) = api_server(|call, _| match call {
+            GET_VM => Some((200, due("web-1").0)),
+            GET_VMI => {
+                let live = instance("web-1").set("/status/phase", (*PHASE.lock().unwrap()).into());
+                Some((200, live.0))
+            }
+            RESTART => Some((202, Value::Null)),
+            _ => None,
+        });
+        let mut task = task(&shared(client, one_due().done()));
+        task.pass().await;
+        let made = calls.take();
+        assert!(made.contains(&GET_VMI.to_owned()), "{phase}: {made:?}");
+        assert!(!made.contains(&RESTART.to_owned()), "{phase}: {made:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_that_is_refused_to_one_vm_stops_no_other() {
+    let (client, calls) = api_server(|call, _| {
+        let (verb, place) = call.split_once(' ')?;
+        let (kind, name) = place.split_once('/')?;
+        match (verb, kind) {
+            ("GET", "virtualmachines") => Some((200, due(name).0)),
+            ("GET", "virtualmachineinstances") => Some((200, instance(name).0)),
+            ("PUT", _) if name == "web-1/restart" => {
+                Some((409, status(409, "Conflict", "VM is not running")))
+            }
+            ("PUT", _) => Some((202, Value::Null)),
+            _ => None,
+        }
+    });
+    let names = ["web-1", "web-2", "web-3"];
+    let filled = names.iter().fold(edited(3, 3), |all, name| {
+        all.vm(due(name)).vmi(instance(name))
+    });
+    let mut task = task(&shared(client, filled.done()));
+    task.pass().await;
+    let made = calls.take();
+    for name in names {
+        let put = format!("PUT virtualmachines/{name}/restart");
+        assert!(made.contains(&put), "{put}: {made:?}");
+    }
+}
+
+#[tokio::test]
 async fn halted_members_are_written_and_stay_as_their_user_left_them() {
     let stopped = || member("web-1", &old_spec()).set("/spec/runStrategy", "Halted".into());
     let filled = edited(1, 1).vm(stopped());

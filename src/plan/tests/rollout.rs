@@ -324,6 +324,77 @@ fn m40_after_a_failed_restart_others_come_first() {
     );
 }
 
+/// Written, compared, and to be restarted.
+fn due(name: &str) -> Vm {
+    let vm = vm(name).written("new").generation(2, 2);
+    vm.restart_required()
+}
+
+#[test]
+fn a_revision_that_comes_in_the_middle_of_a_restart_takes_down_nobody_else() {
+    let asked = json!([{"action": "Stop", "uid": "vmi-uid-web-1"}]);
+    for (what, vm, expected, target) in [
+        ("answered", due("web-1").ready(), true, "third"),
+        (
+            "asked for",
+            due("web-1")
+                .ready()
+                .with("/status/stateChangeRequests", asked.clone()),
+            false,
+            "third",
+        ),
+        (
+            "by its user",
+            vm("web-1")
+                .ready()
+                .at("new")
+                .with("/status/stateChangeRequests", asked),
+            false,
+            "new",
+        ),
+    ] {
+        let mut film = Film::new(web(0).replicas(2).with(vm).with(two().ready()));
+        if expected {
+            let restarts = &mut film.snapshot.expected_restarts;
+            restarts.insert("vmi-uid-web-1".to_owned());
+        }
+        film.retarget(target);
+        assert_eq!(deeds(&film.step()), "-", "{what}");
+    }
+}
+
+#[test]
+fn members_that_are_not_ready_for_a_moment_are_restarted_within_the_budget_only() {
+    let blip = web(0)
+        .replicas(3)
+        .with_all(["web-1", "web-2", "web-3"].map(due));
+    assert_eq!(deeds(&plan(&blip, at(0))), "-");
+    let ready = |name| due(name).ready();
+    let one = web(0)
+        .replicas(3)
+        .with(ready("web-1"))
+        .with(due("web-2"))
+        .with(ready("web-3"));
+    assert_eq!(deeds(&plan(&one, at(0))), "restart web-2");
+    // After the deadline they don't become ready by themselves.
+    let first = plan(&blip, at(0));
+    assert_eq!(
+        deeds(&plan(&blip.after(&first), at(600))),
+        "restart web-1 web-2 web-3"
+    );
+}
+
+#[test]
+fn a_member_that_can_not_be_restarted_holds_up_nobody() {
+    let mut snapshot = web(0)
+        .replicas(2)
+        .with(due("web-1").ready())
+        .with(two().ready());
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "restart web-1");
+    snapshot.failed_updates = BTreeSet::from(["web-1".to_owned()]);
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "update web-2");
+}
+
 #[test]
 fn m75_m118_what_reaches_no_instance_is_written_to_all_at_once() {
     let mut snapshot = web(5);
