@@ -68,10 +68,12 @@ pub fn router(config: AggregatedConfig) -> Router {
 
 async fn serve(State(server): State<Arc<Server>>, request: Request) -> Response {
     let started = Instant::now();
-    let target = Target::read(request.uri().path());
-    let (about, verb) = (About::of(target.as_ref()), Verb::of(request.method()));
+    let (head, body) = request.into_parts();
+    let mut body = Some(body);
+    let target = Target::read(head.uri.path());
+    let (about, verb) = (About::of(target.as_ref()), Verb::of(&head.method));
     // Whoever shares state across a panic here shares caches of answers alone.
-    let answered = AssertUnwindSafe(answer(&server, target, verb, request))
+    let answered = AssertUnwindSafe(answer(&server, target, verb, &head, &mut body))
         .catch_unwind()
         .await;
     let response = match answered {
@@ -89,6 +91,10 @@ async fn serve(State(server): State<Arc<Server>>, request: Request) -> Response 
         }
     };
     let (code, took) = (response.status(), started.elapsed());
+    // A sender whose body nobody takes sees a broken stream and not our answer.
+    if let Some(body) = body {
+        request::discard(body).await;
+    }
     server.metrics.record(about, verb, code, took);
     response
 }
@@ -97,9 +103,9 @@ async fn answer(
     server: &Server,
     target: Option<Target>,
     verb: Verb,
-    request: Request,
+    head: &Parts,
+    body: &mut Option<Body>,
 ) -> Result<Response, Refusal> {
-    let (head, body) = request.into_parts();
     let target = target.ok_or_else(Refusal::no_such_path)?;
     let path = match target {
         Target::Pool(path) => path,
@@ -108,7 +114,7 @@ async fn answer(
                 "pools are not listed here: use virtualmachinepools.vmpool.dev",
             ));
         }
-        open => return document(&open, verb, &head),
+        open => return document(&open, verb, head),
     };
     let right = verb.as_right().filter(|_| serves(path.part, verb));
     let right = right.ok_or_else(|| {
@@ -122,9 +128,9 @@ async fn answer(
         .await?;
     server.access.check(&caller, right, &path).await?;
     match path.part {
-        Part::Whole => pool(server, &path, &head).await,
-        Part::Scale => scale(server, &path, &head, body).await,
-        Part::Detach => detach(server, &path, &caller, &head, body).await,
+        Part::Whole => pool(server, &path, head).await,
+        Part::Scale => scale(server, &path, head, body).await,
+        Part::Detach => detach(server, &path, &caller, head, body).await,
     }
 }
 
@@ -179,14 +185,14 @@ async fn scale(
     server: &Server,
     path: &PoolPath,
     head: &Parts,
-    body: Body,
+    body: &mut Option<Body>,
 ) -> Result<Response, Refusal> {
     wants_json(head)?;
     if head.method == Method::GET {
         return Ok(json(&scale::read(&server.pools, path).await?));
     }
     let options = Options::read(head.uri.query(), &head.headers)?;
-    let body = request::body(body).await?;
+    let body = request::body(body.take()).await?;
     let pools = &server.pools;
     let (method, headers) = (&head.method, &head.headers);
     let written = scale::write(pools, path, method, headers, &options, &body).await?;
@@ -202,11 +208,11 @@ async fn detach(
     path: &PoolPath,
     caller: &Caller,
     head: &Parts,
-    body: Body,
+    body: &mut Option<Body>,
 ) -> Result<Response, Refusal> {
     wants_json(head)?;
     let options = Options::read(head.uri.query(), &head.headers)?;
-    let body = request::body(body).await?;
+    let body = request::body(body.take()).await?;
     let (code, result) =
         detach::create(server, path, caller, &head.headers, &options, &body).await?;
     let mut response = json(&result);

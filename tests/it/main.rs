@@ -17,12 +17,14 @@
     reason = "tests are films: steps in a row, with the numbers that are written to the cluster"
 )]
 
+mod curl;
 mod lax;
 mod objects;
 mod probes;
 mod shared;
 mod space;
 
+mod aggregated;
 mod autoscaling;
 mod bounds;
 mod by_hand;
@@ -31,14 +33,17 @@ mod certificates;
 mod config_gone;
 mod defaulting;
 mod deletion;
+mod detach;
 mod docs;
 mod guard;
+mod identity;
 mod install;
 mod isolation;
 mod lossless;
 mod membership;
 mod missing;
 mod names;
+mod outage;
 mod references;
 mod replicas;
 mod resilience;

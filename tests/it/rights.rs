@@ -100,6 +100,18 @@ fn m66_admin_edit_and_view_reach_pools_and_configs_and_others_nothing() {
                 let found = may(ns, user, verb, &scale).await?;
                 ensure!(found == wanted, "{user} may {verb} {scale}: {found}");
             }
+            let group = "subresources.vmpool.dev";
+            for (verb, resource, wanted) in [
+                ("get", "virtualmachinepools", may_read),
+                ("get", "virtualmachinepools/scale", may_read),
+                ("update", "virtualmachinepools/scale", may_write),
+                ("patch", "virtualmachinepools/scale", may_write),
+                ("create", "virtualmachinepools/detach", may_write),
+            ] {
+                let resource = format!("{group}:{resource}");
+                let found = may(ns, user, verb, &resource).await?;
+                ensure!(found == wanted, "{user} may {verb} {resource}: {found}");
+            }
         }
         Ok(())
     });

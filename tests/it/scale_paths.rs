@@ -1,5 +1,4 @@
-//! The same bound on every way to a number of replicas. Cases VD-01 and VD-02; the aggregated scale comes with
-//! its own issue.
+//! The same bound on every way to a number of replicas. Cases VD-01 and VD-02.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -10,6 +9,8 @@ use crate::objects::{Builder, all, config, pool};
 use crate::{Kind, Space, with_namespace};
 
 const WEB: &str = "virtualmachinepools.vmpool.dev web";
+/// The same pool in the aggregated API.
+const AGGREGATED: &str = "virtualmachinepools.subresources.vmpool.dev web";
 
 /// `kubectl edit` with an editor that sets the number of replicas; the error is what a user would be shown.
 fn edit(ns: &Space<'_>, replicas: u32) -> Result<Result<(), String>> {
@@ -59,6 +60,16 @@ async fn refused_everywhere(ns: &Space<'_>, pool: Builder, replicas: u32, why: &
             "patch scale",
             ns.refused(&format!(
                 "patch {WEB} --subresource=scale --type=merge -p {patch}"
+            ))?,
+        ),
+        (
+            "aggregated scale",
+            ns.refused(&format!("scale {AGGREGATED} --replicas={replicas}"))?,
+        ),
+        (
+            "patch aggregated scale",
+            ns.refused(&format!(
+                "patch {AGGREGATED} --subresource=scale --type=merge -p {patch}"
             ))?,
         ),
         ("edit", edited),

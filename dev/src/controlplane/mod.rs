@@ -64,6 +64,7 @@ pub struct ControlPlane {
     url: String,
     controller_manager_url: String,
     authority: Authority,
+    front_proxy: Authority,
     kubeconfig: PathBuf,
     config: Config,
     dir: Option<TempDir>,
@@ -104,7 +105,7 @@ impl ControlPlane {
         };
         let etcd_health = format!("http://127.0.0.1:{}/health", layout.etcd_port);
         let url = format!("https://127.0.0.1:{}", layout.apiserver_port);
-        let (authority, kubeconfig) = write_files(&layout, &url)?;
+        let (authority, front_proxy, kubeconfig) = write_files(&layout, &url)?;
         let (config, _) = client(&kubeconfig).await?;
         let mut apiserver_flags = flags::apiserver(&layout);
         apiserver_flags.extend(options.apiserver_flags.iter().cloned());
@@ -121,6 +122,7 @@ impl ControlPlane {
             controller_manager_url: format!("https://127.0.0.1:{}", layout.controller_manager_port),
             url,
             authority,
+            front_proxy,
             kubeconfig,
             config,
             path: dir.path().to_path_buf(),
@@ -186,6 +188,11 @@ impl ControlPlane {
     /// Signs the API server's certificate and the users'; for servers that its clients reach.
     pub fn authority(&self) -> &Authority {
         &self.authority
+    }
+
+    /// Signs the certificate that the API server shows to aggregated API servers.
+    pub fn front_proxy(&self) -> &Authority {
+        &self.front_proxy
     }
 
     /// How an administrator connects; change the copy at will.
@@ -277,7 +284,7 @@ impl Drop for ControlPlane {
 }
 
 /// Makes what the flags refer to.
-fn write_files(layout: &Layout<'_>, url: &str) -> Result<(Authority, PathBuf)> {
+fn write_files(layout: &Layout<'_>, url: &str) -> Result<(Authority, Authority, PathBuf)> {
     let dir = layout.dir;
     let (ca, front_proxy) = (
         Authority::new("vmpool-dev-ca")?,
@@ -310,7 +317,7 @@ fn write_files(layout: &Layout<'_>, url: &str) -> Result<(Authority, PathBuf)> {
     };
     user("controller-manager", "system:kube-controller-manager", None)?;
     let admin = user("admin", "admin", Some("system:masters"))?;
-    Ok((ca, admin))
+    Ok((ca, front_proxy, admin))
 }
 
 async fn wait_ready(daemon: &Daemon, url: &str) -> Result<()> {
