@@ -21,7 +21,7 @@ use crate::aggregated::{self, AggregatedConfig, AggregatedMetrics, TrustStore};
 use crate::cache::{CacheMetrics, Caches};
 use crate::cli::{CertificateArgs, RunArgs};
 use crate::controller::{self, ControllerConfig};
-use crate::lease::{self, KeepLease, LeaseConfig};
+use crate::lease::{self, KeepLease, Leadership, LeaseConfig};
 use crate::plan;
 use crate::server::certificates::{Files, Keeper, KeeperConfig, Lifetimes, Names, Served, Source};
 use crate::server::health::{self, Health};
@@ -71,7 +71,14 @@ pub async fn run(args: RunArgs) -> Result<()> {
     tasks.spawn_endless("certificates", keeper.run(shutdown.clone()));
     spawn_caches(&mut tasks, &caches, client.clone(), &shutdown);
     let addresses = (args.admission_address, args.health_address);
-    let controller = controller(args, client, caches, &mut registry, shutdown.clone());
+    let controller = controller(
+        args,
+        config,
+        client,
+        caches,
+        &mut registry,
+        shutdown.clone(),
+    );
     tasks.spawn("controller", controller);
     let plain = health::router(health.clone(), Arc::new(registry));
     tasks.spawn(
@@ -122,6 +129,7 @@ fn api(
 /// The controller, for as long as the Lease is ours.
 fn controller(
     args: RunArgs,
+    config: Config,
     client: Client,
     caches: Arc<Caches>,
     registry: &mut Registry,
@@ -132,14 +140,19 @@ fn controller(
     let leads = lease::Metrics::default();
     leads.register(registry);
     let election = LeaseConfig {
-        client: client.clone(),
+        client,
         holder: holder(&args),
         namespace: args.namespace.clone(),
         metrics: leads,
     };
     let stop = shutdown.clone();
-    lease::lead(election, shutdown, move |leadership| {
-        controller::run(ControllerConfig {
+    lease::lead(election, shutdown, async move |leadership: Leadership| {
+        let client = match lease::fenced_client(&config, leadership.clone()) {
+            Ok(client) => client,
+            // That the controller ends ends the program.
+            Err(error) => return tracing::error!(%error, "Could not make the controller's client"),
+        };
+        let config = ControllerConfig {
             client,
             caches,
             own_namespace: args.namespace,
@@ -150,7 +163,8 @@ fn controller(
             instance: args.pod_name,
             leadership,
             shutdown: stop,
-        })
+        };
+        controller::run(config).await;
     })
 }
 

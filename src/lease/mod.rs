@@ -9,12 +9,13 @@
 //!   that says that it has released it is believed at once.
 //! - The holder counts from *before* it sent its last successful renewal, on a clock that nobody sets and that runs
 //!   on while the machine sleeps, and gives up a fifth of the duration before anybody else may begin. [`Leadership`]
-//!   tells each single write whether that time has come, so that a process that was stopped in mid-step writes
-//!   nothing when it goes on.
+//!   tells each single write whether that time has come, and [`fenced_client`] each write to a socket, so that a
+//!   process that was stopped in mid-step writes nothing when it goes on.
 //! - On doubt the work is dropped where it stands and the process ends: a new one starts with nothing in mind. Losing
 //!   is an error of [`lead`], never a state to go on in.
 
 mod claim;
+mod fence;
 mod judge;
 mod store;
 
@@ -29,6 +30,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 pub use claim::Leadership;
+pub use fence::client as fenced_client;
 
 use self::judge::{Judge, Verdict};
 use self::store::{Store, Write};
