@@ -89,7 +89,12 @@ pub struct ResponseStatus {
 impl Event {
     /// Whether it changed something: accepted, and not a dry run.
     pub fn took_effect(&self) -> bool {
-        (200..300).contains(&self.response_status.code) && !self.request_uri.contains("dryRun=All")
+        (200..300).contains(&self.response_status.code) && !self.is_dry_run()
+    }
+
+    /// Whether it was only to be tried.
+    pub fn is_dry_run(&self) -> bool {
+        self.request_uri.contains("dryRun=All")
     }
 
     /// `virtualmachinepools/status`: the resource, with its subresource where there is one.

@@ -137,7 +137,7 @@ fn ideal(members: u32, boot: Duration) -> Duration {
 fn per_member(events: &[Event], members: u32) -> (f64, f64) {
     let (restarts, writes): (Vec<&Event>, Vec<&Event>) = events
         .iter()
-        .filter(|event| is_of_a_vm(event))
+        .filter(|event| is_of_a_vm(event) && !event.is_dry_run())
         .partition(|event| event.object_ref.subresource == "restart");
     let per_member = |events: usize| count(events) / f64::from(members);
     (per_member(writes.len()), per_member(restarts.len()))

@@ -34,14 +34,15 @@ impl Writes {
         let mut status = Vec::new();
         let mut apart = BTreeMap::new();
         for event in events.iter().filter(|event| !is_event(event)) {
-            if is_of_a_vm(event) {
+            if is_of_a_vm(event) && !event.is_dry_run() {
                 of_vms += 1;
                 continue;
             }
             if event.resource() == "virtualmachinepools/status" {
                 status.extend(event.request_received_timestamp.parse::<Timestamp>());
             }
-            let key = format!("{} {}", event.verb, event.resource());
+            let tried = if event.is_dry_run() { "try to " } else { "" };
+            let key = format!("{tried}{} {}", event.verb, event.resource());
             *apart.entry(key).or_default() += 1;
         }
         Self {
@@ -101,7 +102,10 @@ mod tests {
 
     #[test]
     fn events_and_the_pools_status_are_no_writes_of_a_vm() {
+        let mut tried = write("create", "virtualmachines", "00.0");
+        tried.request_uri = "/apis/kubevirt.io/v1/virtualmachines?dryRun=All".to_owned();
         let events = [
+            tried,
             write("create", "virtualmachines", "00.1"),
             write("create", "virtualmachines", "00.2"),
             write("delete", "virtualmachines", "00.3"),
@@ -111,7 +115,10 @@ mod tests {
         let writes = Writes::of(&events, 2);
         assert!((writes.per_vm - 1.5).abs() < 1e-9);
         assert!((writes.status_per_second - 1.0).abs() < 1e-9);
-        let apart = BTreeMap::from([("patch virtualmachinepools/status".to_owned(), 1)]);
+        let apart = BTreeMap::from([
+            ("patch virtualmachinepools/status".to_owned(), 1),
+            ("try to create virtualmachines".to_owned(), 1),
+        ]);
         assert_eq!(writes.apart, apart);
     }
 

@@ -36,9 +36,9 @@ pub(super) fn autoscaler(stage: &Stage, metrics: &ExternalMetrics) -> Result<()>
         let path = format!("{SAMPLES}/autoscaler/{file}");
         let text = std::fs::read_to_string(crate::workspace().join(&path))
             .with_context(|| format!("failed to read {path}"))?;
+        let ten = members(stage, "desktop")?;
         sessions(stage, metrics, 120);
         stage.apply(&path, &text)?;
-        let ten = members(stage, "desktop")?;
         follows(stage, 12)?;
         let twelve = stage.check("two more VMs, the others untouched", || {
             has(stage, 12)?;

@@ -11,9 +11,6 @@ use super::manifests::{Manifests, PER_VM, SAMPLES, per_vm};
 use super::stage::Stage;
 use super::{autoscale, detach, rollout};
 
-/// Steps whose part of the program is not there yet stay out.
-const BUILT_ROLLOUT: bool = false;
-
 /// Kinds and columns that show what is going on.
 const SHOW: &str = "get vpool,vconf,vm";
 
@@ -33,10 +30,8 @@ pub(super) fn play(
     if let Some(backstage) = backstage {
         autoscale::autoscaler(stage, &backstage.metrics)?;
     }
-    if BUILT_ROLLOUT {
-        rollout::edit(stage)?;
-    }
-    if let Some(backstage) = backstage.filter(|_| BUILT_ROLLOUT) {
+    rollout::edit(stage)?;
+    if let Some(backstage) = backstage {
         rollout::killed(stage, || backstage.kill_leader())?;
     }
     detach::detach(stage)?;
