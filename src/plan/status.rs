@@ -126,16 +126,21 @@ fn count_revisions(
 }
 
 /// Whether a member is meant not to run: declared so, never asked to, or it ended by itself under a strategy
-/// that leaves it at that. A `Manual` guest that shut itself down is as good as one that was stopped.
+/// that leaves it at that. A `Manual` guest that shut itself down is as good as one that was stopped. One whose
+/// instance is going away to be started anew is none: where that can't be told from the instance, whose cache may
+/// be behind, the VM has to show that it has stopped.
 fn is_halted(member: &Member) -> bool {
+    let vm = &member.vm;
     let phase = member.vmi.as_ref().map(|vmi| vmi.phase);
     let ended = phase == Some(Phase::Succeeded);
-    match &member.vm.run_strategy {
+    match &vm.run_strategy {
         RunStrategy::Halted => true,
         RunStrategy::Manual | RunStrategy::RerunOnFailure => {
-            (phase.is_none() || ended) && !member.vm.start_requested
+            (phase.is_none() || ended)
+                && !vm.start_requested
+                && matches!(vm.printable_status.as_str(), "" | "Stopped")
         }
-        RunStrategy::Once => ended,
+        RunStrategy::Once => ended && member.vmi.as_ref().is_some_and(|vmi| !vmi.deleting),
         RunStrategy::Always | RunStrategy::Other(_) => false,
     }
 }

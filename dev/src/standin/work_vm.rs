@@ -84,6 +84,12 @@ async fn finish(writer: Writer<'_>, key: &Key, failure: Option<SyncError>) -> Re
     if let Some(facts) = gather(writer.shared, key).await? {
         let view = facts.view(writer.shared);
         write_status(writer, key, &view, failure.as_ref()).await?;
+        let now = writer.shared.cache.get(Kind::VirtualMachine, key);
+        let requests = |vm: &Obj| vm["status"]["stateChangeRequests"].clone();
+        if now.is_some_and(|now| requests(&now) != requests(&facts.vm)) {
+            // A stop is off the list, and the start behind it is due. Own writes wake nobody.
+            writer.shared.queue.add(writer.work.clone());
+        }
         if let Some(patch) = vm::release_vmi(&view) {
             let kind = Kind::VirtualMachineInstance;
             match writer.patch(kind, key, "", &patch).await {

@@ -1,5 +1,7 @@
 //! Counts.
 
+use serde_json::json;
+
 use super::super::*;
 use super::builders::{POOL_UID, Vm, at, pool, vm};
 
@@ -97,6 +99,28 @@ fn each_member_is_available_unavailable_or_halted() {
         (
             "Once, done",
             web().phase("Succeeded").run_strategy("Once"),
+            HALTED,
+        ),
+        (
+            "Once, done and deleted to be started anew",
+            web()
+                .phase("Succeeded")
+                .run_strategy("Once")
+                .with_vmi("/metadata/deletionTimestamp", json!("2026-01-01T11:59:00Z")),
+            UNAVAILABLE,
+        ),
+        (
+            "Manual, restarted, and the cache of instances is behind",
+            stopped()
+                .run_strategy("Manual")
+                .with("/status/printableStatus", json!("Starting")),
+            UNAVAILABLE,
+        ),
+        (
+            "Manual, stopped",
+            stopped()
+                .run_strategy("Manual")
+                .with("/status/printableStatus", json!("Stopped")),
             HALTED,
         ),
         (
