@@ -104,18 +104,20 @@ impl Trust {
             let read = authority.map(|authority| FrontProxy::read(authority, data));
             read.transpose()
         });
-        let clients = clients
-            .map(|read| read.map(Arc::new))
-            .unwrap_or_else(|error| {
+        let clients = match clients {
+            Ok(read) => read.map(Arc::new),
+            Err(error) => {
                 troubles.push(error);
                 before.and_then(|before| before.clients.clone())
-            });
-        let front_proxy = front_proxy
-            .map(|read| read.map(Arc::new))
-            .unwrap_or_else(|error| {
+            }
+        };
+        let front_proxy = match front_proxy {
+            Ok(read) => read.map(Arc::new),
+            Err(error) => {
                 troubles.push(error);
                 before.and_then(|before| before.front_proxy.clone())
-            });
+            }
+        };
         let trust = Self {
             clients,
             front_proxy,

@@ -276,7 +276,7 @@ async fn what_cannot_be_read_of_one_authority_leaves_the_other_alone() {
         let mut data = cluster(&clients, &front_proxy, "[]");
         data.insert(broken.0.to_owned(), broken.1.to_owned());
         let told = fake.is_told(data.clone()).unwrap_err();
-        assert!(told.contains(&broken.0.to_owned()), "{told}");
+        assert!(told.contains(broken.0), "{told}");
         let user = clients.client("jane", None);
         let proxy = front_proxy.client("any", None);
         let users_broken = broken.0 == "client-ca-file";
