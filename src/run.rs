@@ -267,22 +267,20 @@ fn spawn_caches(
     tasks.spawn_endless("cache-watchdog", until(shutdown.clone(), watchdog));
 }
 
-/// Keeps up with whose certificates count. Not ready before that is known: the aggregated API can't tell who
-/// is calling.
+/// Keeps up with whose certificates count. Ready without it: the webhooks on the same port need none of it, and
+/// the aggregated API says for itself that it can't tell yet who is calling.
 fn follow_trust(
     client: Client,
     trust: TrustStore,
     health: &Health,
     shutdown: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let check = health.check("client authorities");
+    let health = health.clone();
+    let report = move |outcome: Result<(), String>| {
+        health.notice("client authorities", outcome.err());
+    };
+    report(Err("not read yet".to_owned()));
     async move {
-        let report = |outcome| match outcome {
-            Ok(()) => check.pass(),
-            Err(why) => {
-                check.fail(why);
-            }
-        };
         until(shutdown, trust.run(client, report)).await;
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method};
+use json_patch::PatchOperation;
 use k8s_openapi::api::autoscaling::v1::{Scale, ScaleSpec, ScaleStatus};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ObjectMeta;
@@ -24,6 +25,10 @@ use crate::json::Bounded;
 const ATTEMPTS: usize = 5;
 /// Most operations of a JSON patch: a Scale has one field that can be changed.
 const MAX_OPERATIONS: usize = 100;
+/// Most tokens of a path in a JSON patch: more than the deepest field of a Scale's metadata has. Each operation can
+/// put what it adds so much deeper, and what reads the outcome goes down by recursion, for which the stack
+/// must do: an overflow of it ends the process.
+const MAX_PATH: usize = 4;
 /// How long the write may take: longer than admission has on the way.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -125,9 +130,10 @@ impl Change {
                         "failed to read the body as a JSON patch: {error}"
                     ))
                 })?;
-                if patch.0.len() > MAX_OPERATIONS || patch.0.iter().any(copies) {
+                if patch.0.len() > MAX_OPERATIONS || !patch.0.iter().all(is_plain) {
                     return Err(Refusal::bad_request(format!(
-                        "a JSON patch of a Scale has at most {MAX_OPERATIONS} operations, and copies nothing"
+                        "a JSON patch of a Scale has at most {MAX_OPERATIONS} operations, copies and moves \
+                         nothing, and its paths have at most {MAX_PATH} parts"
                     )));
                 }
                 Ok(Self::Json(patch))
@@ -156,9 +162,11 @@ impl Change {
     }
 }
 
-/// A value that is copied over and over into itself would grow without bound.
-fn copies(operation: &json_patch::PatchOperation) -> bool {
-    matches!(operation, json_patch::PatchOperation::Copy(_))
+/// A value that is copied over and over into itself would grow without bound, and one that is moved get
+/// deeper.
+fn is_plain(operation: &PatchOperation) -> bool {
+    let is_short = operation.path().tokens().take(MAX_PATH + 1).count() <= MAX_PATH;
+    is_short && !matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_))
 }
 
 fn json(body: &[u8]) -> Result<Value, Refusal> {

@@ -2,6 +2,10 @@
 //! CA of the API server's front proxy and the names that it may have, the headers in which it names users,
 //! and the CA of users' own certificates. Reading is pure; [`super::trust_watch`] keeps it up to date.
 //!
+//! Clusters have bundles with certificates in them that webpki doesn't take, an old root of version 1 say: each
+//! such one is left out and told of, and the others count. Of the two authorities, too, each is read by
+//! itself: what can't be read is as it was before, and the other one new.
+//!
 //! The two CAs never meet in one store: then a user whose certificate is named like the front proxy could
 //! not be told from it.
 
@@ -24,9 +28,18 @@ use super::caller::{Caller, HeaderNames};
 #[derive(Debug)]
 pub(super) struct Trust {
     /// Whose certificates name users.
-    clients: Option<Authority>,
+    clients: Option<Arc<Authority>>,
     /// Whose certificate makes headers count.
-    front_proxy: Option<FrontProxy>,
+    front_proxy: Option<Arc<FrontProxy>>,
+}
+
+/// [`Trust`] as far as it could be read.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// What counts now.
+    pub(super) trust: Trust,
+    /// What could not be read.
+    pub(super) troubles: Vec<ReadTrust>,
 }
 
 #[derive(Debug)]
@@ -77,19 +90,44 @@ struct Subject {
 }
 
 impl Trust {
-    /// Reads the data of the ConfigMap. A cluster without aggregation has no front proxy in it.
-    pub(super) fn read(data: &BTreeMap<String, String>) -> Result<Self, ReadTrust> {
-        let authority = |key| {
+    /// Reads the data of the ConfigMap; what of it can't be read stays as it was `before`. A cluster without
+    /// aggregation has no front proxy in it.
+    pub(super) fn read(data: &BTreeMap<String, String>, before: Option<&Self>) -> Read {
+        let mut troubles = Vec::new();
+        let mut authority = |key| {
             let pem = data.get(key).filter(|pem| !pem.trim().is_empty());
-            pem.map(|pem| Authority::read(key, pem)).transpose()
+            pem.map(|pem| Authority::read(key, pem, &mut troubles))
+                .transpose()
         };
-        let front_proxy = authority("requestheader-client-ca-file")?
-            .map(|authority| FrontProxy::read(authority, data))
-            .transpose()?;
-        Ok(Self {
-            clients: authority("client-ca-file")?,
+        let clients = authority("client-ca-file");
+        let front_proxy = authority("requestheader-client-ca-file").and_then(|authority| {
+            let read = authority.map(|authority| FrontProxy::read(authority, data));
+            read.transpose()
+        });
+        let clients = match clients {
+            Ok(read) => read.map(Arc::new),
+            Err(error) => {
+                troubles.push(error);
+                before.and_then(|before| before.clients.clone())
+            }
+        };
+        let front_proxy = match front_proxy {
+            Ok(read) => read.map(Arc::new),
+            Err(error) => {
+                troubles.push(error);
+                before.and_then(|before| before.front_proxy.clone())
+            }
+        };
+        let trust = Self {
+            clients,
             front_proxy,
-        })
+        };
+        Read { trust, troubles }
+    }
+
+    /// Whether nobody can be known by a certificate.
+    pub(super) fn is_empty(&self) -> bool {
+        self.clients.is_none() && self.front_proxy.is_none()
     }
 
     /// Whether requests through the API server can be known.
@@ -148,14 +186,27 @@ impl FrontProxy {
 }
 
 impl Authority {
-    fn read(key: &'static str, pem: &str) -> Result<Self, ReadTrust> {
+    /// Those certificates that can be used; the others are added to the `troubles`. Fails if none is left.
+    fn read(
+        key: &'static str,
+        pem: &str,
+        troubles: &mut Vec<ReadTrust>,
+    ) -> Result<Self, ReadTrust> {
         let failed = |why: String| ReadTrust::Certificates { key, why };
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-            roots
-                .add(certificate)
-                .map_err(|error| failed(error.to_string()))?;
+        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).zip(1..);
+        for (certificate, position) in certificates {
+            let added = match certificate {
+                Ok(certificate) => roots.add(certificate).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = added {
+                let why = format!("number {position} is left out: {why}");
+                troubles.push(failed(why));
+            }
+        }
+        if roots.is_empty() {
+            return Err(failed("there is none that can be used".to_owned()));
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
         let verifier = verifier

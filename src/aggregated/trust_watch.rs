@@ -1,6 +1,7 @@
 //! Keeps [`Trust`] as the cluster's ConfigMap has it: CAs, names and headers change while the program runs.
 //! The last good state stays when the ConfigMap goes or can't be read: its API server writes it anew, and
-//! nobody is let in by it who was not before.
+//! nobody is let in by it who was not before. That it can't be read is no reason to answer no webhooks, which
+//! are on the same port and need none of it: calls of this API are answered 503 until it could be.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use super::trust::Trust;
+use super::trust::{Read, Trust};
 
 /// Where the ConfigMap is.
 pub const NAMESPACE: &str = "kube-system";
@@ -38,7 +39,7 @@ impl TrustStore {
     }
 
     /// Watches the ConfigMap, and tells `report` how it went each time: `Err` as long as nothing could be
-    /// read. Never returns.
+    /// read, or something in it can't be. Never returns.
     pub async fn run(&self, client: Client, report: impl Fn(Result<(), String>) + Send) {
         let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -49,7 +50,8 @@ impl TrustStore {
             let outcome = match event {
                 Ok(Event::Apply(map) | Event::InitApply(map)) => {
                     seen = true;
-                    self.take(&map)
+                    report(self.take(&map));
+                    continue;
                 }
                 Ok(Event::Init | Event::Delete(_)) => {
                     seen = false;
@@ -70,16 +72,28 @@ impl TrustStore {
         }
     }
 
-    /// Takes in the ConfigMap, if it can be read.
+    /// Takes in what of the ConfigMap can be read; says what can't.
     pub(super) fn take(&self, map: &ConfigMap) -> Result<(), String> {
         let nothing = std::collections::BTreeMap::new();
-        let trust = Trust::read(map.data.as_ref().unwrap_or(&nothing))
-            .map_err(|error| error.to_string())?;
+        let before = self.newest();
+        let data = map.data.as_ref().unwrap_or(&nothing);
+        let Read { trust, troubles } = Trust::read(data, before.as_deref());
+        let troubles: Vec<String> = troubles.iter().map(ToString::to_string).collect();
+        let outcome = match troubles.is_empty() {
+            true => Ok(()),
+            false => Err(troubles.join("; ")),
+        };
+        if let Err(why) = &outcome {
+            tracing::warn!(why, "Could not read all of whom to believe");
+            if trust.is_empty() {
+                return outcome;
+            }
+        }
         tracing::info!(
             front_proxy = trust.has_front_proxy(),
             "Read whom to believe"
         );
         self.newest.send_replace(Some(Arc::new(trust)));
-        Ok(())
+        outcome
     }
 }

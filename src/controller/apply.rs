@@ -17,7 +17,7 @@ use super::metrics::Deed;
 use super::pool_task::PoolTask;
 use super::release::release;
 use super::revisions;
-use super::snapshot::{Source, View};
+use super::snapshot::{Source, View, intent_of};
 use super::window::{Backoff, Window};
 use crate::api::POOL_KIND;
 use crate::api::conditions::reasons;
@@ -190,6 +190,7 @@ impl PoolTask {
             restarts,
         } = Deeds::of(actions);
         let mut applied = Applied::default();
+        self.remembered.intent.clone_from(&view.intent);
         if !detaches.is_empty() {
             self.detach_all(pool, detaches, &mut applied).await;
         }
@@ -285,16 +286,16 @@ impl PoolTask {
         applied.tried.push(reasons::FAILED_DELETE);
         let failed = &self.deletes.failed;
         victims.sort_by_key(|victim| failed.contains(&victim.name));
-        let goes_on = self.goes_on(pool);
-        let mut report = delete::run(
-            &self.shared,
-            &pool.namespace,
-            victims,
-            self.deletes.begin(),
-            &mut self.remembered,
-            goes_on,
-        )
-        .await;
+        let (goes_on, stands) = (self.goes_on(pool), self.stands(pool));
+        let deletes = delete::Deletes {
+            shared: &self.shared,
+            namespace: &pool.namespace,
+            stands: &stands,
+        };
+        let window = self.deletes.begin();
+        let mut report = deletes
+            .run(victims, window, &mut self.remembered, goes_on)
+            .await;
         applied.moved |= report.learnt;
         let succeeded = !report.deleted.is_empty();
         applied.note(reasons::DELETED, "deleted", &mut report.deleted);
@@ -350,23 +351,33 @@ impl PoolTask {
         applied.fail(failure);
     }
 
-    /// Whether another call may be begun: not when the process is about to end or leads no more, the pool has
-    /// changed since the plan, or the pass has taken long enough.
+    /// Whether another call may be begun: not when the plan no longer [stands](Self::stands), or the pass has
+    /// taken long enough.
     pub(super) fn goes_on(&self, pool: &Identity) -> impl Fn() -> bool + use<> {
+        let stands = self.stands(pool);
+        let deadline = Instant::now() + BUDGET;
+        move || Instant::now() < deadline && stands()
+    }
+
+    /// Whether the plan may still be carried out: not when the process is about to end or leads no more, or
+    /// the pool, or what was accepted for it, has changed since. An annotation leaves the generation as it
+    /// is.
+    pub(super) fn stands(&self, pool: &Identity) -> impl Fn() -> bool + use<> {
         let shared = std::sync::Arc::clone(&self.shared);
         let pool = pool.clone();
-        let deadline = Instant::now() + BUDGET;
+        let intent = self.remembered.intent.clone();
         move || {
             !shared.shutdown.is_cancelled()
                 && shared.calls.may_write()
-                && Instant::now() < deadline
                 && shared
                     .caches
                     .pool(&pool.namespace, &pool.name)
                     .is_some_and(|now| {
+                        let asked = now.object.as_ref().ok().and_then(|pool| intent_of(pool));
                         now.id.uid == pool.uid
                             && now.id.generation == pool.generation
                             && !now.id.deleting
+                            && asked == intent.as_deref()
                     })
         }
     }

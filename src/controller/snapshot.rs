@@ -36,6 +36,8 @@ pub(super) struct Remembered {
     pub(super) failure: Option<Failure>,
     /// Names of the VMs that could not be updated or restarted the last time.
     pub(super) failed_updates: BTreeSet<String>,
+    /// The pool's annotation of what was accepted, as the last plan knew it.
+    pub(super) intent: Option<String>,
 }
 
 /// How long a live read counts at most: a VM that the cache has not shown by then is gone again.
@@ -125,6 +127,8 @@ pub(super) struct View {
     pub(super) snapshot: Snapshot,
     /// What VMs are stamped from.
     pub(super) source: Option<Source>,
+    /// The pool's annotation of what was accepted, as it was read.
+    pub(super) intent: Option<String>,
 }
 
 /// What VMs are stamped from.
@@ -194,7 +198,14 @@ pub(super) fn build(
             limits,
         },
         source: revision.map(|revision| Source { revision, inputs }),
+        intent: intent_of(pool).map(str::to_owned),
     }
+}
+
+/// The annotation of what was accepted for the pool.
+pub(super) fn intent_of(pool: &VirtualMachinePool) -> Option<&str> {
+    let annotations = pool.metadata.annotations.as_ref()?;
+    annotations.get(annotations::INTENT).map(String::as_str)
 }
 
 /// What was accepted for the pool, and how much of it the cache shows done. The cache, not what was answered:
@@ -205,9 +216,7 @@ fn intents(
     pool: &VirtualMachinePool,
     remembered: &Remembered,
 ) -> Intents {
-    let annotations = pool.metadata.annotations.as_ref();
-    let text = annotations.and_then(|map| map.get(annotations::INTENT));
-    let read = match intent::Intents::read(text.map(String::as_str)) {
+    let read = match intent::Intents::read(intent_of(pool)) {
         Ok(read) => read,
         Err(error) => {
             return Intents {
@@ -223,8 +232,12 @@ fn intents(
         let cached = caches.vm(&entry.id.namespace, &intent.name);
         let live = remembered.live.by_name.get(&intent.name);
         let live = live.map(|read| read.live.as_ref().is_some_and(is_member));
+        // A cache that has never shown the VM may still come to show it as a member.
+        let is_known = cached.as_ref().is_some_and(|vm| vm.uid == intent.uid)
+            || caches.vms.has_reached(&intent.version);
         match (cached.is_some_and(|vm| is_member(&vm)), live) {
             (true, Some(false)) => Progress::Unseen,
+            (false, Some(false)) if !is_known => Progress::Unseen,
             (false, Some(false)) => Progress::Over,
             (false, None) if caches.vms.has_reached(&intent.version) => Progress::Over,
             // A member; or perhaps the cache doesn't know the VM yet.

@@ -241,3 +241,65 @@ async fn reviews_are_asked_for_once_in_a_while() {
     assert_eq!(fake.calls("tokenreviews").len(), 2);
     assert_eq!(fake.calls("subjectaccessreviews").len(), 1);
 }
+
+/// A section of PEM that is no certificate that anybody can use.
+const UNUSABLE: &str = "-----BEGIN CERTIFICATE-----\nanVuaw==\n-----END CERTIFICATE-----\n\
+                        -----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n";
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_takes_no_other_with_it() {
+    let world = World::new("[]");
+    let (clients, front_proxy) = (Authority::new("new"), Authority::new("new proxy"));
+    let user = clients.client("jane", None);
+    let proxy = front_proxy.client("any", None);
+    let mut data = cluster(&clients, &front_proxy, "[]");
+    for key in ["client-ca-file", "requestheader-client-ca-file"] {
+        let pem = data.get_mut(key).unwrap();
+        *pem = UNUSABLE.to_owned() + pem + UNUSABLE;
+    }
+    let told = world.fake.is_told(data).unwrap_err();
+    assert!(told.contains("number 1 is left out"), "{told}");
+    assert_eq!(world.get(Some(&user), None, None).await.code, 200);
+    assert_eq!(world.get(Some(&proxy), Some("admin"), None).await.code, 200);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_one_authority_leaves_the_other_alone() {
+    for broken in [
+        ("requestheader-client-ca-file", UNUSABLE),
+        ("requestheader-allowed-names", "front-proxy-client"),
+        ("requestheader-username-headers", r#"["X User"]"#),
+        ("client-ca-file", UNUSABLE),
+    ] {
+        let fake = Fake::with_pool();
+        let (clients, front_proxy) = (Authority::new("clients"), Authority::new("proxy"));
+        let mut data = cluster(&clients, &front_proxy, "[]");
+        data.insert(broken.0.to_owned(), broken.1.to_owned());
+        let told = fake.is_told(data.clone()).unwrap_err();
+        assert!(told.contains(broken.0), "{told}");
+        let user = clients.client("jane", None);
+        let proxy = front_proxy.client("any", None);
+        let users_broken = broken.0 == "client-ca-file";
+        let answer = send(&fake, from(Some(&user), None, None)).await;
+        assert_eq!(answer.code == 200, !users_broken, "{broken:?}: {answer:?}");
+        let answer = send(&fake, from(Some(&proxy), Some("admin"), None)).await;
+        assert_eq!(answer.code == 200, users_broken, "{broken:?}: {answer:?}");
+
+        // It stays as it was, if it was something.
+        fake.believes(cluster(&clients, &front_proxy, "[]"));
+        fake.is_told(data).unwrap_err();
+        for (tls, name) in [(&user, None), (&proxy, Some("admin"))] {
+            let answer = send(&fake, from(Some(tls), name, None)).await;
+            assert_eq!(answer.code, 200, "{broken:?}: {answer:?}");
+        }
+    }
+    let fake = Fake::with_pool();
+    let (clients, front_proxy) = (Authority::new("clients"), Authority::new("proxy"));
+    let mut data = cluster(&clients, &front_proxy, "[]");
+    data.insert("client-ca-file".to_owned(), UNUSABLE.to_owned());
+    data.insert("requestheader-client-ca-file".to_owned(), "junk".to_owned());
+    fake.is_told(data).unwrap_err();
+    let tls = front_proxy.client("any", None);
+    let answer = send(&fake, from(Some(&tls), Some("admin"), None)).await;
+    answer.refused(503, "ServiceUnavailable");
+}

@@ -99,11 +99,16 @@ impl Fake {
 
     /// The cluster says whose certificates count.
     pub(super) fn believes(&self, data: BTreeMap<String, String>) {
+        self.is_told(data).unwrap();
+    }
+
+    /// The same where not all of it can be read.
+    pub(super) fn is_told(&self, data: BTreeMap<String, String>) -> Result<(), String> {
         let map = ConfigMap {
             data: Some(data),
             ..ConfigMap::default()
         };
-        self.trust.take(&map).unwrap();
+        self.trust.take(&map)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

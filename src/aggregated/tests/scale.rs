@@ -282,3 +282,49 @@ async fn bodies_of_other_types_and_lengths_are_refused_with_a_status() {
         .await
         .refused(400, "BadRequest");
 }
+
+/// A patch that nests what it moves 100 levels deeper each time, as text.
+fn nesting() -> String {
+    let deep = "/".repeat(120);
+    let mut operations = vec![json!({"op": "add", "path": "/a", "value": {}})];
+    for level in 1..=49 {
+        let inner = "{\"\":".repeat(100) + "{}" + &"}".repeat(100);
+        let inner: Value = serde_json::from_str(&inner).unwrap();
+        operations.push(json!({"op": "add", "path": format!("/b{level}"), "value": inner}));
+        let path = format!("/b{level}{}", &deep[..100]);
+        operations.push(json!({"op": "move", "from": "/a", "path": path}));
+        operations.push(json!({"op": "move", "from": format!("/b{level}"), "path": "/a"}));
+    }
+    operations.truncate(99);
+    json!(operations).to_string()
+}
+
+#[test]
+fn a_patch_can_nest_nothing_deep() {
+    // As little stack as a worker has; a debug build needs more of it.
+    let small = std::thread::Builder::new().stack_size(2 * 1024 * 1024);
+    let test = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let fake = Fake::with_pool();
+            let deepest = "/".repeat(3000);
+            let add = |path: &str| json!([{"op": "add", "path": path, "value": {}}]).to_string();
+            let moved = json!([{"op": "move", "from": "/status", "path": "/spec"}]).to_string();
+            let copied = json!([{"op": "copy", "from": "/status", "path": "/spec"}]).to_string();
+            for body in [nesting(), add(&deepest), add("/a/b/c/d/e"), moved, copied] {
+                let request = request(Method::PATCH, &path("/scale"), JSON_PATCH, body);
+                let answer = send(&fake, request).await;
+                let message = answer.refused(400, "BadRequest");
+                assert!(message.contains("at most 4 parts"), "{message}");
+            }
+            let whole = json!([
+                {"op": "add", "path": "/metadata/annotations", "value": {}},
+                {"op": "add", "path": "/metadata/annotations/team", "value": "a"},
+            ]);
+            assert_eq!(patch(&fake, JSON_PATCH, whole).await.code, 200);
+        });
+    };
+    small.spawn(test).unwrap().join().unwrap();
+}

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::delete::{Deletes, Victim};
 use super::super::fixtures::{Filled, NAMESPACE, Object, caches, config, pool, vm};
 use super::super::pool_task::PoolTask;
 use super::super::supervise::Actor as _;
+use super::super::window::Window;
 use super::super::{Caches, Shared};
 use super::played::{Calls, Script, api_server, owned_revision, shared, spec, status, task};
 use crate::cache::Step;
@@ -188,4 +190,39 @@ async fn a_failure_is_told_and_waited_for() {
     assert!(taken(&calls).contains(&PATCH_VM.to_owned()));
     task.pass().await;
     assert_eq!(taken(&calls), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_was_accepted_stops_the_deletes_that_were_planned_without_it() {
+    let (client, calls) = api_server(answers);
+    let before = web().set("/metadata/annotations", json!({"team": "a"}));
+    let shared = shared(client, caches().pool(before.clone()).done());
+    let mut task = task(&shared);
+    let id = before.pool_entry().id;
+    let (goes_on, stands) = (task.goes_on(&id), task.stands(&id));
+    assert!(goes_on() && stands());
+    // The annotation alone: the generation stays.
+    let accepted = web().version(101).pool_entry();
+    assert_eq!(accepted.id.generation, id.generation);
+    shared.caches.pools.take(Step::Apply(accepted));
+    assert!(!goes_on() && !stands());
+
+    // One that has begun, and waited for its turn to be sent.
+    let victim = Victim {
+        name: "web-2".to_owned(),
+        uid: "uid-web-2".to_owned(),
+        resource_version: "100".to_owned(),
+    };
+    let deletes = Deletes {
+        shared: &shared,
+        namespace: NAMESPACE,
+        stands: &stands,
+    };
+    let remembered = &mut task.remembered;
+    let report = deletes
+        .run(vec![victim], &mut Window::new(4), remembered, || true)
+        .await;
+    assert_eq!(calls.take(), [""; 0]);
+    assert!(report.deleted.is_empty() && report.failed.is_empty());
+    assert!(remembered.expectations.deletes().is_empty());
 }

@@ -315,3 +315,31 @@ fn what_stays_open_too_long_is_asked_for_once_per_period() {
     assert_eq!(expectations.overdue(due), [overdue]);
     assert_eq!(expectations.overdue(time(31)), []);
 }
+
+#[test]
+fn an_accepted_detach_is_not_over_as_long_as_the_cache_may_still_show_the_member() {
+    use crate::plan::intents::Progress;
+    let intent = json!([{"verb": "detach", "name": "web-2", "uid": "uid-web-2", "version": "150"}]);
+    let intent = json!({"vmpool.dev/intent": intent.to_string()});
+    let web = pool("web", "uid-web").set("/metadata/annotations", intent);
+    let caches = caches().pool(web.clone()).vm(vm("web-1")).done();
+    let mut remembered = Remembered::default();
+    let now = crate::clock::now();
+    remembered.live.keep(&caches, NAMESPACE, "web-2", None, now);
+    let progress = |remembered: &Remembered| {
+        let intents = view_with(&caches, &web, remembered).snapshot.intents;
+        intents.detach[0].progress
+    };
+    assert_eq!(progress(&remembered), Progress::Unseen);
+    // A VM of that name before it says nothing of it.
+    caches.vms.take(Step::Apply(
+        vm("web-2").uid("uid-older").version(120).vm_view(),
+    ));
+    remembered.live.keep(&caches, NAMESPACE, "web-2", None, now);
+    assert_eq!(progress(&remembered), Progress::Unseen);
+    caches
+        .vms
+        .take(Step::Apply(vm("web-2").version(150).vm_view()));
+    remembered.live.keep(&caches, NAMESPACE, "web-2", None, now);
+    assert_eq!(progress(&remembered), Progress::Over);
+}
