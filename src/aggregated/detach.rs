@@ -4,6 +4,11 @@
 //!
 //! Each VM has its verdict. One that can't leave stands in no other's way; if none can, the request as a
 //! whole is refused.
+//!
+//! A scale-in under way stops when the leader's cache shows the record. Until then, some milliseconds, a delete
+//! planned before can still be sent for a VM that was just accepted: to shut that out too the VM itself would
+//! have to be written first, so that the precondition of every earlier delete fails. That is not done yet; who
+//! wants to be sure detaches first and scales in when that is done.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,8 +38,13 @@ use crate::kubevirt::{self, VmView};
 
 /// Most VMs in one request.
 const MAX_NAMES: usize = 100;
-/// Most operations that wait on one pool: each takes some 300 bytes of the 256 KiB that annotations have.
+/// Most operations that wait on one pool.
 const MAX_OPEN: usize = 400;
+/// Most bytes that they take, of the 256 KiB that all annotations of an object have: some 200 each without a
+/// reason.
+const MAX_OPEN_BYTES: usize = 64 * 1024;
+/// So many characters of who asked are recorded: names of users have no bound.
+const MAX_BY: usize = 253;
 /// Longest reason.
 const MAX_REASON: usize = 1024;
 /// How long the request waits for what it asked for to be done.
@@ -71,22 +81,28 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Value), Refusal> {
     let asked = read(headers, path, body)?;
     let mut attempt = 0;
+    let mut refused: Option<(String, Refusal)> = None;
     let (judged, pool) = loop {
         attempt += 1;
         let pool = server.pools.live(path).await?;
+        // Its version was not what was refused, then: to ask again is of no use.
+        if let Some((version, refusal)) = refused.take()
+            && version == pool.version()
+        {
+            return Err(refusal);
+        }
         let mut intents = open_intents(&pool, path)?;
         let judged = judge_all(server, path, &pool, &intents, &asked).await?;
         let added = add(&mut intents, &asked, &judged, caller);
-        if intents.len() > MAX_OPEN {
-            return Err(Refusal::too_many_requests(format!(
-                "{} operations wait to be carried out on the pool, and at most {MAX_OPEN} may",
-                intents.len() - added
-            )));
-        }
+        check_room(&intents, added, path)?;
         let replicas = if asked.replaces() { 0 } else { added };
         match record(server, path, &pool, &intents, added, replicas, options).await {
             Ok(pool) => break (judged, pool),
-            Err(refusal) if is_stale(&refusal) && attempt < ATTEMPTS => {}
+            Err(refusal) if is_stale(&refusal) && attempt < ATTEMPTS => {
+                if refusal.code().as_u16() == 422 {
+                    refused = Some((pool.version().to_owned(), refusal));
+                }
+            }
             Err(refusal) => return Err(refusal),
         }
     };
@@ -102,6 +118,35 @@ impl DetachOptions {
 /// The test of the resource version failed (422), or it changed meanwhile (409).
 fn is_stale(refusal: &Refusal) -> bool {
     matches!(refusal.code().as_u16(), 409 | 422)
+}
+
+/// Refuses more than is to wait on one pool.
+fn check_room(intents: &Intents, added: usize, path: &PoolPath) -> Result<(), Refusal> {
+    let before = intents.len() - added;
+    let bytes = intents.write().map_or(0, |text| text.len());
+    if added == 0 || (intents.len() <= MAX_OPEN && bytes <= MAX_OPEN_BYTES) {
+        return Ok(());
+    }
+    if before == 0 {
+        let names = Path::root("virtualMachines");
+        let message = format!(
+            "to record this takes {bytes} bytes, and at most {MAX_OPEN_BYTES} are there for it: name fewer VMs \
+             or give a shorter reason"
+        );
+        let cause = Cause::invalid(names, message);
+        return Err(Refusal::invalid(&options_kind(), &path.name, &[cause]));
+    }
+    Err(Refusal::too_many_requests(format!(
+        "{before} operations wait to be carried out on the pool, and at most {MAX_OPEN} of together \
+         {MAX_OPEN_BYTES} bytes may: ask again when some are done, or for fewer VMs at once"
+    )))
+}
+
+fn options_kind() -> GroupKind {
+    GroupKind {
+        group: SUBRESOURCES_GROUP.to_owned(),
+        kind: DETACH_KIND.to_owned(),
+    }
 }
 
 fn read(headers: &HeaderMap, path: &PoolPath, body: &[u8]) -> Result<DetachOptions, Refusal> {
@@ -123,11 +168,7 @@ fn read(headers: &HeaderMap, path: &PoolPath, body: &[u8]) -> Result<DetachOptio
     if causes.is_empty() {
         return Ok(options);
     }
-    let kind = GroupKind {
-        group: SUBRESOURCES_GROUP.to_owned(),
-        kind: DETACH_KIND.to_owned(),
-    };
-    Err(Refusal::invalid(&kind, &path.name, &causes))
+    Err(Refusal::invalid(&options_kind(), &path.name, &causes))
 }
 
 /// All that is wrong with the options by themselves.
@@ -208,11 +249,11 @@ async fn judge_all(
         }
     });
     let found: Vec<Option<DynamicObject>> = looked_up.buffered(AT_ONCE).try_collect().await?;
-    let judged = asked.virtual_machines.iter().zip(found);
-    Ok(judged
-        .map(|(name, vm)| {
+    Ok(found
+        .iter()
+        .map(|vm| {
             let vm = vm.as_ref().and_then(VmView::read);
-            judge(name, vm.as_ref(), pool.uid(), &path.name, intents, asked)
+            judge(vm.as_ref(), pool.uid(), &path.name, intents, asked)
         })
         .collect())
 }
@@ -228,28 +269,16 @@ fn is_a_name(name: &str) -> bool {
 
 /// Says whether a VM can leave the pool.
 fn judge(
-    name: &str,
     vm: Option<&VmView>,
     pool_uid: &str,
     pool: &str,
     intents: &Intents,
     asked: &DetachOptions,
 ) -> Judged {
-    let Some(vm) = vm else {
-        return Judged::Refused(format!("there is no VirtualMachine {name}"));
+    // The same whether there is such a VM or not: who may detach need not be one who may read VMs.
+    let Some(vm) = vm.filter(|vm| vm.is_member_of(pool_uid)) else {
+        return Judged::Refused(format!("it is no member of pool {pool}"));
     };
-    if !vm.is_member_of(pool_uid) {
-        let came_from = vm.annotations.get(annotations::DETACHED_FROM);
-        return Judged::Refused(match &vm.owner {
-            Some(owner) if owner.is_pool() => {
-                format!("it is a member of pool {}, not of {pool}", owner.name)
-            }
-            _ if came_from.is_some_and(|from| from == pool) => {
-                format!("it is no member of pool {pool}: it was detached from it before")
-            }
-            _ => format!("it is no member of pool {pool}"),
-        });
-    }
     if vm.deleting_since.is_some() {
         return Judged::Refused("it is being deleted".to_owned());
     }
@@ -284,7 +313,7 @@ fn add(intents: &mut Intents, asked: &DetachOptions, judged: &[Judged], caller: 
             uid: uid.clone(),
             version: version.clone(),
             replace: asked.replaces(),
-            by: caller.name.clone(),
+            by: caller.name.chars().take(MAX_BY).collect(),
             reason: asked.reason.clone().unwrap_or_default(),
         });
     }

@@ -1,6 +1,8 @@
 //! Takes our labels, marks and annotations off a VM that is a member no more, or is to be none, so that it
 //! stays whole and nothing of ours hinders it. Launcher pod first, then instance, then the VM with its template in one last
-//! write: after a crash in between the VM still has its marks, and it is done again.
+//! write: after a crash in between the VM still has its marks, and it is done again. Until that write an
+//! instance that starts, or the pod of a migration, gets them from what they are made from: so instance and pods
+//! are looked at once more after it. If that fails it is told, and not done again: the VM has no marks by then.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch};
@@ -74,15 +76,22 @@ pub(super) async fn release_from(
                 changed: false,
             });
         }
-        release_instance(shared, namespace, name, uid).await?;
+        release_instance(shared, namespace, name, &vm.metadata).await?;
         match shared.calls.patch(place, &vm_patch(&vm, from)).await {
-            Ok(vm) => {
+            Ok(written) => {
+                if let Err(failure) = release_instance(shared, namespace, name, &vm.metadata).await
+                {
+                    tracing::warn!(
+                        vm = name, namespace, error = %failure,
+                        "Left the VM's instance or pod with what it may have got of ours meanwhile"
+                    );
+                }
                 shared.metrics.did(match from {
                     From::Nobody => Deed::Release,
                     From::Pool(_) => Deed::Detach,
                 });
                 return Ok(Released {
-                    vm: VmView::read(&vm),
+                    vm: VmView::read(&written),
                     changed: true,
                 });
             }
@@ -137,12 +146,28 @@ fn vm_patch(vm: &DynamicObject, from: From<'_>) -> Patch<Value> {
     Patch::Json(serde_json::from_value(Value::Array(operations)).unwrap_or_default())
 }
 
-/// The instance of the VM with that UID, and its launcher pod before it.
+/// The instance of that VM, and its launcher pod before it. What changes under our hands is read again.
 async fn release_instance(
     shared: &Shared,
     namespace: &str,
     name: &str,
-    vm_uid: &str,
+    vm: &ObjectMeta,
+) -> Result<(), CallFailure> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match release_instance_once(shared, namespace, name, vm).await {
+            Err(failure) if attempt < ATTEMPTS && failure.is_conflict() => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn release_instance_once(
+    shared: &Shared,
+    namespace: &str,
+    name: &str,
+    vm: &ObjectMeta,
 ) -> Result<(), CallFailure> {
     let resource = kubevirt::virtual_machine_instance();
     let place = Place {
@@ -153,10 +178,10 @@ async fn release_instance(
     let Some(vmi) = shared.calls.get(place).await? else {
         return Ok(());
     };
-    if Owner::controller_of(&vmi.metadata).is_none_or(|owner| owner.uid != vm_uid) {
+    if Owner::controller_of(&vmi.metadata).is_none_or(|owner| Some(&owner.uid) != vm.uid.as_ref()) {
         return Ok(());
     }
-    release_pods(shared, namespace, &vmi.metadata).await?;
+    release_pods(shared, namespace, &vmi.metadata, vm).await?;
     if let Some(patch) = marks_patch(&vmi.metadata) {
         gone_is_fine(shared.calls.patch(place, &patch).await)?;
     }
@@ -167,11 +192,14 @@ async fn release_pods(
     shared: &Shared,
     namespace: &str,
     vmi: &ObjectMeta,
+    vm: &ObjectMeta,
 ) -> Result<(), CallFailure> {
     let resource = ApiResource::erase::<Pod>(&());
-    // The labels that the pods have from this instance select them, so that not all of a pool are read.
+    // The labels that the pods have from this instance select them, so that not all of a pool are read; those of
+    // its VM when the instance has lost them already.
     let selector = [labels::POOL_UID, labels::ORDINAL].map(|key| {
-        let value = vmi.labels.as_ref().and_then(|labels| labels.get(key));
+        let of = |meta: &ObjectMeta| meta.labels.as_ref()?.get(key).cloned();
+        let value = of(vmi).or_else(|| of(vm));
         value.map_or_else(|| key.to_owned(), |value| format!("{key}={value}"))
     });
     let pods = shared
@@ -216,7 +244,7 @@ fn marks_patch(meta: &ObjectMeta) -> Option<Patch<Value>> {
 
 fn gone_is_fine(answer: Result<DynamicObject, CallFailure>) -> Result<(), CallFailure> {
     match answer {
-        Err(failure) if !failure.is_not_found() && !failure.is_conflict() => Err(failure),
+        Err(failure) if !failure.is_not_found() => Err(failure),
         Ok(_) | Err(_) => Ok(()),
     }
 }

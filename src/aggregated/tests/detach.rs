@@ -133,10 +133,7 @@ async fn dt_11_without_replacement_the_replicas_go_down_by_as_many_and_once() {
     assert_eq!(recorded(&fake), ["web-2", "web-3"]);
     let again = detach(&fake, body).await;
     let message = again.refused(409, "Conflict");
-    assert!(
-        message.contains("it was detached from it before"),
-        "{message}"
-    );
+    assert!(message.contains("it is no member of pool web"), "{message}");
     assert_eq!(replicas(&fake), 2);
 }
 
@@ -162,11 +159,11 @@ async fn each_vm_has_its_verdict_and_none_stands_in_anothers_way() {
     assert_eq!(
         reasons,
         [
-            "there is no VirtualMachine none",
-            "it is a member of pool db, not of web",
+            "it is no member of pool web",
+            "it is no member of pool web",
             "it is no member of pool web",
             "it is being deleted",
-            "there is no VirtualMachine ../../secrets/x",
+            "it is no member of pool web",
         ]
     );
     assert_eq!(vms[0]["verdict"], "Done");
@@ -317,4 +314,34 @@ async fn options_that_say_something_else_are_refused() {
         "{message}"
     );
     assert_eq!(fake.calls("virtualmachines/").len(), 0);
+}
+
+#[tokio::test]
+async fn what_is_recorded_has_room_in_bytes_and_not_only_in_number() {
+    let fake = fake();
+    let names: Vec<String> = (0..40).map(|n| format!("vm-{n}")).collect();
+    for name in &names {
+        fake.has_vm(member(name));
+    }
+    let body = json!({"virtualMachines": names, "reason": "\u{1}".repeat(1024)});
+    let message = detach(&fake, body).await;
+    let message = message.refused(422, "Invalid");
+    assert!(message.contains("name fewer VMs"), "{message}");
+    let open = json!([{"verb": "detach", "name": "a", "uid": "a", "version": "1", "reason": "a".repeat(65_400)}]);
+    let open = json!({"vmpool.dev/intent": open.to_string()});
+    fake.change_pool(|pool| pool["metadata"]["annotations"] = open);
+    let body = json!({"virtualMachines": names[..5]});
+    let message = detach(&fake, body).await;
+    let message = message.refused(429, "TooManyRequests");
+    assert!(message.contains("1 operations wait"), "{message}");
+    assert_eq!(fake.calls("PATCH").len(), 0);
+}
+
+#[tokio::test]
+async fn a_write_that_is_refused_for_what_it_is_is_not_tried_again() {
+    let fake = fake();
+    fake.state().refuses = true;
+    let answer = detach(&fake, json!({"virtualMachines": ["web-1"]})).await;
+    answer.refused(422, "Invalid");
+    assert_eq!(fake.calls("PATCH").len(), 1);
 }

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) broken: bool,
     /// Another writer changes the pool so many times just before we do.
     pub(super) overtaken: u32,
+    /// Takes no change of the pool, whatever it is.
+    pub(super) refuses: bool,
 }
 
 #[derive(Clone, Default)]
@@ -234,6 +236,9 @@ impl State {
         if self.overtaken > 0 {
             self.overtaken -= 1;
             object["metadata"]["resourceVersion"] = next.into();
+            return (422, status(422, "Invalid"));
+        }
+        if self.refuses {
             return (422, status(422, "Invalid"));
         }
         let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();

@@ -199,7 +199,7 @@ async fn a_delete_of_a_vm_that_has_moved_on_is_decided_anew() {
 
 #[tokio::test]
 async fn a_release_goes_from_the_pod_over_the_instance_to_the_vm() {
-    let (client, calls) = api_server(|call, _| {
+    let (client, calls) = api_server(|call, nth| {
         let marks = |object: Object| {
             object
                 .label("vmpool.dev/pool-uid", "uid-web")
@@ -209,6 +209,10 @@ async fn a_release_goes_from_the_pod_over_the_instance_to_the_vm() {
         match call {
             "GET virtualmachines/web-1" => Some((200, marks(vm("web-1")).member_of("uid-web").0)),
             "GET virtualmachineinstances/web-1" => Some((200, marks(vmi("web-1")).0)),
+            // It changes under our hands.
+            "PATCH virtualmachineinstances/web-1" if nth == 1 => {
+                Some((409, status(409, "Conflict", "it is another one")))
+            }
             "GET pods" => {
                 let pod = |name: &str, vmi: &str| {
                     let owner = json!([{
@@ -242,17 +246,19 @@ async fn a_release_goes_from_the_pod_over_the_instance_to_the_vm() {
         pod["metadata"]["labels"],
         json!({"vmpool.dev/pool-uid": null, "vmpool.dev/ordinal": null})
     );
-    assert_eq!(
-        calls.take(),
-        [
-            "GET virtualmachines/web-1",
-            "GET virtualmachineinstances/web-1",
-            "GET pods",
-            "PATCH pods/launcher-1",
-            "PATCH virtualmachineinstances/web-1",
-            "PATCH virtualmachines/web-1",
-        ]
+    let instance = [
+        "GET virtualmachineinstances/web-1",
+        "GET pods",
+        "PATCH pods/launcher-1",
+        "PATCH virtualmachineinstances/web-1",
+    ];
+    let (get, patch) = (
+        ["GET virtualmachines/web-1"],
+        ["PATCH virtualmachines/web-1"],
     );
+    // Read again after the conflict, and once more after the VM: what was made until then has the marks.
+    let wanted = [&get[..], &instance, &instance, &patch, &instance].concat();
+    assert_eq!(calls.take(), wanted);
 }
 
 #[tokio::test]

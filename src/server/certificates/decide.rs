@@ -143,6 +143,16 @@ impl Stored {
         (Step::Keep, "")
     }
 
+    /// What of `step` may be done; `None` if nothing, and there is nothing to go on with either. A CA is replaced
+    /// only if it is known whom clients trust: whoever is trusted now is to stay so beside it.
+    pub(super) fn allowed(&self, step: Step, is_known_who_is_trusted: bool) -> Option<Step> {
+        if step != Step::Replace || is_known_who_is_trusted {
+            return Some(step);
+        }
+        let is_whole = self.authority.is_some() && self.serving.is_some();
+        is_whole.then_some(Step::Keep)
+    }
+
     /// Does a step. `trusted` are the CAs that clients trust now, or we did: they stay trusted beside a new one.
     pub(super) fn after(
         self,

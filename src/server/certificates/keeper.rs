@@ -142,7 +142,10 @@ impl Keeper {
         let trusted = reached.map(Found::trusted).unwrap_or_default();
         let wanted = match &mut self.store {
             Store::Files(files) => Wanted::of_files(files)?,
-            Store::Secret(secret) => Wanted::of_secret(secret, &trusted, now).await?,
+            Store::Secret(secret) => {
+                let known = reached.map(|_| trusted.as_slice());
+                Wanted::of_secret(secret, known, now).await?
+            }
         };
         let all_trust = reached.is_none_or(|found| found.all_trust(&wanted.signers));
         let is_known = (found.is_none() || reached.is_some()) && all_trust;
@@ -247,7 +250,7 @@ impl Wanted {
 
     async fn of_secret(
         secret: &mut SecretStore,
-        trusted: &[String],
+        trusted: Option<&[String]>,
         now: Timestamp,
     ) -> Result<Self, LookAtSecret> {
         let kept = secret.look(trusted, now).await?;

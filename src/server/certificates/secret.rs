@@ -21,6 +21,9 @@ pub(super) enum LookAtSecret {
     /// Another replica was faster: what it wrote is there to be read.
     #[error("another replica has just written the Secret {SECRET}")]
     Lose,
+    /// Who trusts which CA is not known, and a new one would put out who trusts another.
+    #[error("new certificates are due, and wait until it can be read who trusts which CA")]
+    Wait,
     #[error(transparent)]
     Make(#[from] MakeCertificate),
     #[error("failed to read the Secret {SECRET}: {0}")]
@@ -66,17 +69,21 @@ impl SecretStore {
         }
     }
 
-    /// Reads the Secret, and does what is due. `trusted` are the CAs that clients trust now.
+    /// Reads the Secret, and does what is due. `trusted` are the CAs that clients trust now; `None` if that
+    /// could not be read.
     pub(super) async fn look(
         &mut self,
-        trusted: &[String],
+        trusted: Option<&[String]>,
         now: Timestamp,
     ) -> Result<Kept, LookAtSecret> {
         let found = self.api.get_opt(SECRET).await.map_err(LookAtSecret::Read)?;
         let data = found.as_ref().and_then(|secret| secret.data.as_ref());
         let stored = data.map(Stored::read).unwrap_or_default();
         let (step, why) = stored.next(&self.names, self.lifetimes, now);
-        let trusted: Vec<String> = self.trusted.iter().chain(trusted).cloned().collect();
+        let is_known = trusted.is_some();
+        let step = stored.allowed(step, is_known).ok_or(LookAtSecret::Wait)?;
+        let trusted = self.trusted.iter().chain(trusted.unwrap_or_default());
+        let trusted: Vec<String> = trusted.cloned().collect();
         let kept = stored.after(step, &trusted, &self.names, self.lifetimes, now)?;
         if step != Step::Keep {
             self.write(found, &kept).await?;

@@ -262,3 +262,20 @@ fn text_without_certificates_has_none() {
     let leaf_and_ca = format!("{}junk\n{}", one.serving.chain_pem, one.ca_pem);
     assert_eq!(valid_authorities(leaf_and_ca.as_bytes(), now), [one.ca_pem]);
 }
+
+#[test]
+fn no_ca_is_replaced_while_it_is_not_known_who_is_trusted() {
+    let one = made();
+    let authority = Authority::make("vmpool-system", Made::LIFETIME, clock::now()).unwrap();
+    let whole = Stored {
+        authority: Some(authority),
+        serving: Some(one.serving.clone()),
+        old: Vec::new(),
+    };
+    assert_eq!(whole.allowed(Step::Replace, true), Some(Step::Replace));
+    assert_eq!(whole.allowed(Step::Replace, false), Some(Step::Keep));
+    assert_eq!(whole.allowed(Step::Renew, false), Some(Step::Renew));
+    assert_eq!(Stored::default().allowed(Step::Replace, false), None);
+    let first = Stored::default().allowed(Step::Replace, true);
+    assert_eq!(first, Some(Step::Replace));
+}
