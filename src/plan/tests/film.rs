@@ -184,13 +184,13 @@ impl Film {
     /// KubeVirt compares objects and instances, and finds that those of another stamp have to be restarted, or
     /// not.
     pub(super) fn compared(&mut self, restart: bool) {
-        let target = self.snapshot.target.clone().unwrap().stamp_hash;
         for member in &mut self.snapshot.members {
+            let object = StampMark::parse(&member.vm.annotations[annotations::STAMP]).unwrap();
             if let Some(vmi) = &member.vmi
                 && member.vm.seen_generation != Some(member.vm.generation)
             {
                 member.vm.seen_generation = Some(member.vm.generation);
-                member.vm.restart_required = restart && vmi.stamp_hash.as_ref() != Some(&target);
+                member.vm.restart_required = restart && vmi.stamp_hash.as_ref() != Some(&object.hash);
             }
         }
     }
