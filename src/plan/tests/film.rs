@@ -190,7 +190,8 @@ impl Film {
                 && member.vm.seen_generation != Some(member.vm.generation)
             {
                 member.vm.seen_generation = Some(member.vm.generation);
-                member.vm.restart_required = restart && vmi.stamp_hash.as_ref() != Some(&object.hash);
+                member.vm.restart_required =
+                    restart && vmi.stamp_hash.as_ref() != Some(&object.hash);
             }
         }
     }
