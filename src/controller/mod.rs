@@ -29,6 +29,7 @@ mod revisions;
 mod snapshot;
 mod status;
 mod supervise;
+mod target;
 #[cfg(test)]
 mod tests;
 mod trial;

@@ -8,6 +8,7 @@
 //! held back until [`Failure::retry_at`]: deletes after a refused delete, else creates. A release is never
 //! urgent, so any failure holds it back: of two kinds that fail in turn, one is always waited for.
 
+mod action;
 mod budget;
 mod conditions;
 pub mod intents;
@@ -29,6 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
+pub use self::action::Action;
+use self::action::{create, delete, release, restart, update_of};
 use self::conditions::Findings;
 use self::intents::{Asked, Intents};
 use self::membership::Membership;
@@ -223,67 +226,6 @@ pub struct Plan {
     pub memory: Memory,
 }
 
-/// One deed. The reason reaches log and event.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Action {
-    /// Stamp and create the VM with this ordinal.
-    Create {
-        /// Its number.
-        ordinal: u32,
-    },
-    /// Delete this member, disks and all.
-    Delete {
-        /// Name of the VM.
-        name: String,
-        /// Precondition.
-        uid: String,
-        /// Precondition.
-        resource_version: String,
-    },
-    /// Take this member out of the pool, whole: launcher pod, instance, then VM.
-    Detach {
-        /// Name of the VM.
-        name: String,
-        /// Precondition.
-        uid: String,
-        /// Why, in the words of whoever asked for it; may be empty.
-        reason: String,
-    },
-    /// Take what was accepted for VMs of these UIDs off the pool: it is over.
-    ClearIntents {
-        /// UIDs of the VMs.
-        uids: Vec<String>,
-    },
-    /// Take our labels, marks and annotations off a VM that is no longer a member: launcher pod, instance,
-    /// then VM.
-    Release {
-        /// Name of the VM.
-        name: String,
-        /// Precondition.
-        uid: String,
-    },
-    /// Restart this member's instance, so that it takes on what its object says.
-    Restart {
-        /// Name of the VM.
-        name: String,
-        /// Precondition.
-        uid: String,
-        /// The instance that is to end.
-        vmi_uid: String,
-        /// By deleting the instance: KubeVirt starts it anew, and refuses to restart it otherwise.
-        by_delete: bool,
-    },
-    /// Bring this member's VM object to the target revision.
-    Update {
-        /// Name of the VM.
-        name: String,
-        /// Precondition.
-        uid: String,
-        /// Leave the run strategy of a VM that is meant to run alone.
-        keeps_run_strategy: bool,
-    },
-}
-
 /// An event.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Note {
@@ -293,20 +235,6 @@ pub struct Note {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-}
-
-impl Action {
-    /// The reason under which it is reported when it was done; one of `conditions::reasons`.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Create { .. } => reasons::CREATED,
-            Self::Delete { .. } => reasons::DELETED,
-            Self::ClearIntents { .. } | Self::Detach { .. } => reasons::DETACHED,
-            Self::Release { .. } => reasons::RELEASED,
-            Self::Restart { .. } => reasons::RESTARTED,
-            Self::Update { .. } => reasons::UPDATED,
-        }
-    }
 }
 
 /// Decides what is to be done for the pool in `snapshot` at the time `now`, and what to say of it.
@@ -460,43 +388,6 @@ fn reported_taken(
     }
     reported.extend(scale_out.taken.keys());
     reported
-}
-
-fn create(ordinal: u32) -> Action {
-    Action::Create { ordinal }
-}
-
-fn delete(member: &Member) -> Action {
-    Action::Delete {
-        name: member.vm.name.clone(),
-        uid: member.vm.uid.clone(),
-        resource_version: member.vm.resource_version.clone(),
-    }
-}
-
-fn release(vm: &VmView) -> Action {
-    Action::Release {
-        name: vm.name.clone(),
-        uid: vm.uid.clone(),
-    }
-}
-
-fn restart(member: &Member) -> Action {
-    let instance = member.vmi.as_ref();
-    Action::Restart {
-        name: member.vm.name.clone(),
-        uid: member.vm.uid.clone(),
-        vmi_uid: instance.map(|vmi| vmi.uid.clone()).unwrap_or_default(),
-        by_delete: rollout::restarts_by_delete(member),
-    }
-}
-
-fn update_of(member: &Member, keeps_run_strategy: bool) -> Action {
-    Action::Update {
-        name: member.vm.name.clone(),
-        uid: member.vm.uid.clone(),
-        keeps_run_strategy,
-    }
 }
 
 /// The kind of deed that a failure with this reason is one of.

@@ -54,6 +54,7 @@ mod scale_paths;
 mod scaling;
 mod uninstall;
 mod unions;
+mod updates;
 mod validation;
 mod verdict;
 

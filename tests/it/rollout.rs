@@ -18,25 +18,30 @@ use crate::space::{condition, name, uid};
 use crate::{Kind, Space, with_namespace, with_own};
 
 /// The config with this hostname: a change that KubeVirt can't apply to a running guest.
-fn hosts(hostname: &str) -> Builder {
+pub(crate) fn hosts(hostname: &str) -> Builder {
     config("cfg")
         .running()
         .disk("root")
         .with("/spec/template/spec/hostname", hostname)
 }
 
-fn web(replicas: u32, unavailable: impl Into<Value>) -> Builder {
+pub(crate) fn web(replicas: u32, unavailable: impl Into<Value>) -> Builder {
     pool("web", "cfg")
         .replicas(replicas)
         .with("/spec/maxUnavailable", unavailable)
 }
 
-fn names(count: u32) -> Vec<String> {
+pub(crate) fn names(count: u32) -> Vec<String> {
     (1..=count).map(|n| format!("web-{n}")).collect()
 }
 
 /// Applies both and waits until all run.
-async fn running(ns: &Space<'_>, config: &Builder, pool: &Builder, count: u32) -> Result<()> {
+pub(crate) async fn running(
+    ns: &Space<'_>,
+    config: &Builder,
+    pool: &Builder,
+    count: u32,
+) -> Result<()> {
     ns.accepts(all(&[config.clone(), pool.clone()]))?;
     let names = names(count);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -44,7 +49,7 @@ async fn running(ns: &Space<'_>, config: &Builder, pool: &Builder, count: u32) -
 }
 
 /// Waits until the pool is at rest with everybody at the newest revision; answers its status.
-async fn rolled(ns: &Space<'_>) -> Result<Value> {
+pub(crate) async fn rolled(ns: &Space<'_>) -> Result<Value> {
     ns.eventually("everybody is at the newest revision", async || {
         let latest = latest(ns).await?;
         let pool = ns.get(Kind::Pool, "web").await?;
@@ -60,7 +65,7 @@ async fn rolled(ns: &Space<'_>) -> Result<Value> {
 }
 
 /// UIDs of the instances, by name.
-async fn instances(ns: &Space<'_>) -> Result<BTreeMap<String, String>> {
+pub(crate) async fn instances(ns: &Space<'_>) -> Result<BTreeMap<String, String>> {
     let all = ns.list(Kind::Instance).await?;
     Ok(all
         .iter()
@@ -232,153 +237,6 @@ fn ro_02_m116_m89_one_at_a_time_and_a_vm_that_its_user_stopped_takes_the_change_
 }
 
 #[test]
-fn ro_09_m113_an_update_does_what_the_config_changed_and_keeps_what_users_did() {
-    with_namespace("ro-09", async |ns| {
-        let with_net = |hostname| {
-            hosts(hostname)
-                .with(
-                    "/spec/template/spec/domain/devices/interfaces",
-                    json!([{"name": "default", "masquerade": {}}]),
-                )
-                .with(
-                    "/spec/template/spec/networks",
-                    json!([{"name": "default", "pod": {}}]),
-                )
-        };
-        running(ns, &with_net("a"), &web(2, 1), 2).await?;
-        ns.harness.standin().stop_vm(&ns.name, "web-1").await?;
-        ns.gone(Kind::Instance, "web-1").await?;
-        ns.kubectl("label vm web-1 keep=yes")?;
-        ns.kubectl("annotate vm web-1 note=mine")?;
-        let theirs = json!([
-            {"op": "add", "path": "/spec/template/spec/domain/devices/interfaces/0/macAddress", "value": "02:00:00:00:00:01"},
-            {"op": "add", "path": "/spec/template/spec/domain/machine", "value": {"type": "q35"}},
-            {"op": "add", "path": "/spec/template/spec/domain/firmware/serial", "value": "s-1"},
-            {"op": "add", "path": "/spec/template/metadata/annotations/kubevirt.io~1pci-topology-version", "value": "v3"},
-        ]);
-        ns.run_with(
-            &format!(
-                "patch vm web-1 --type=json -p {}",
-                theirs.to_string().replace(' ', "")
-            ),
-            "",
-        )?;
-        let before = ns.get(Kind::Vm, "web-1").await?;
-        let firmware = &before["spec"]["template"]["spec"]["domain"]["firmware"];
-        ensure!(
-            firmware["serial"] == "s-1" && firmware["uuid"].is_string(),
-            "{firmware}"
-        );
-
-        ns.accepts(with_net("b"))?;
-        rolled(ns).await?;
-        let after = ns.get(Kind::Vm, "web-1").await?;
-        let mut expected = before.clone();
-        expected["spec"]["template"]["spec"]["hostname"] = "b".into();
-        for place in [
-            "/spec/template/metadata/labels",
-            "/spec/template/metadata/annotations",
-        ] {
-            for (key, value) in after
-                .pointer(place)
-                .and_then(Value::as_object)
-                .into_iter()
-                .flatten()
-            {
-                if key.starts_with("vmpool.dev/") {
-                    expected.pointer_mut(place).context("no metadata")?[key] = value.clone();
-                }
-            }
-        }
-        ensure!(
-            after["spec"] == expected["spec"],
-            "{:#}\nis not\n{:#}",
-            after["spec"],
-            expected["spec"]
-        );
-        ensure!(after["metadata"]["labels"]["keep"] == "yes", "{after}");
-        ensure!(
-            after["metadata"]["annotations"]["note"] == "mine",
-            "{after}"
-        );
-        ensure!(
-            ns.find(Kind::Instance, "web-1").await?.is_none(),
-            "it was started"
-        );
-        Ok(())
-    });
-}
-
-#[test]
-fn m06_m77_a_new_label_of_the_template_reaches_running_instances() {
-    with_namespace("m77", async |ns| {
-        running(ns, &hosts("a"), &web(2, 1), 2).await?;
-        let before = instances(ns).await?;
-        ns.accepts(hosts("a").with("/spec/template/metadata/labels", json!({"tier": "1"})))?;
-        rolled(ns).await?;
-        for vmi in ns.list(Kind::Instance).await? {
-            ensure!(
-                vmi["metadata"]["labels"]["tier"] == "1",
-                "{}",
-                vmi["metadata"]
-            );
-            ensure!(
-                before[name(&vmi)] != uid(&vmi),
-                "{} was not restarted",
-                name(&vmi)
-            );
-        }
-        let restarted = ns.events("web", "SuccessfulRestart").await?;
-        ensure!(!restarted.is_empty(), "no event");
-        Ok(())
-    });
-}
-
-#[test]
-fn m75_a_label_of_the_pools_vms_reaches_the_objects_and_no_instance() {
-    with_namespace("m75", async |ns| {
-        running(ns, &hosts("a"), &web(3, 1), 3).await?;
-        let before = instances(ns).await?;
-        ns.accepts(web(3, 1).with("/spec/virtualMachineMetadata/labels", json!({"team": "a"})))?;
-        ns.eventually("all VMs have the label", async || {
-            let vms = ns.members("web").await?;
-            let all = vms.iter().all(|vm| vm["metadata"]["labels"]["team"] == "a");
-            ensure!(all, "{vms:?}");
-            Ok(())
-        })
-        .await?;
-        let status = rolled(ns).await?;
-        ensure!(status["currentReplicas"] == 3, "{status}");
-        ensure!(instances(ns).await? == before, "somebody was restarted");
-        Ok(())
-    });
-}
-
-#[test]
-fn m76_opportunistic_writes_the_objects_and_the_next_start_takes_it_on() {
-    with_namespace("m76", async |ns| {
-        let pool = web(2, 1).with("/spec/updateStrategy", json!({"opportunistic": {}}));
-        running(ns, &hosts("a"), &pool, 2).await?;
-        let before = instances(ns).await?;
-        ns.accepts(hosts("b"))?;
-        let status = rolled(ns).await?;
-        ensure!(status["currentReplicas"] == 0, "{status}");
-        ns.stays("nobody is restarted", Duration::from_secs(2), async || {
-            ensure!(instances(ns).await? == before);
-            Ok(())
-        })
-        .await?;
-        ns.harness.standin().restart_vm(&ns.name, "web-1").await?;
-        ns.eventually("web-1 runs the new revision", async || {
-            let vmi = ns.get(Kind::Instance, "web-1").await?;
-            ensure!(vmi["spec"]["hostname"] == "b", "{}", vmi["spec"]);
-            Ok(())
-        })
-        .await
-    });
-}
-
-#[test]
 fn m39_with_one_of_four_down_nobody_is_taken_down_until_it_is_back() {
     with_namespace("m39", async |ns| {
         running(ns, &hosts("a"), &web(4, "25%"), 4).await?;
@@ -416,81 +274,6 @@ fn m39_with_one_of_four_down_nobody_is_taken_down_until_it_is_back() {
         .await?;
         ns.harness.standin().reset(&ns.name, "web-3");
         rolled(ns).await.map(drop)
-    });
-}
-
-#[test]
-fn m117_manual_rerun_on_failure_and_once_run_again_after_a_rollout() {
-    for strategy in [
-        "Manual",
-        "Manual",
-        "Manual",
-        "Manual",
-        "Manual",
-        "Manual",
-        "Manual",
-        "Manual",
-        "Manual",
-        "Manual",
-        "RerunOnFailure",
-        "Once",
-    ] {
-        with_namespace("m117", async |ns| {
-            let with = |hostname| hosts(hostname).with("/spec/runStrategy", strategy);
-            ns.accepts(all(&[with("a"), web(2, 1)]))?;
-            ns.settled("web", &["web-1", "web-2"]).await?;
-            if strategy == "Manual" {
-                for vm in ["web-1", "web-2"] {
-                    ns.eventually("it starts", async || {
-                        ns.harness.standin().start_vm(&ns.name, vm).await
-                    })
-                    .await?;
-                }
-            }
-            ns.ready("web", &["web-1", "web-2"]).await?;
-            ns.accepts(with("b"))?;
-            let status = rolled(ns).await?;
-            ensure!(status["availableReplicas"] == 2, "{strategy}: {status}");
-            for vmi in ns.list(Kind::Instance).await? {
-                ensure!(
-                    vmi["spec"]["hostname"] == "b",
-                    "{strategy}: {}",
-                    vmi["spec"]
-                );
-            }
-            Ok(())
-        });
-    }
-}
-
-#[test]
-fn m128_a_pool_that_is_pointed_at_another_config_rolls_and_back_by_a_pin() {
-    with_namespace("m128", async |ns| {
-        running(ns, &hosts("a"), &web(2, 1), 2).await?;
-        let old = latest(ns).await?;
-        ns.accepts(hosts("b").with("/metadata/name", "other"))?;
-        ns.accepts(web(2, 1).with("/spec/config/name", "other"))?;
-        let hostname_is = async |wanted: &str| {
-            ns.eventually("all instances run it", async || {
-                let pool = ns.get(Kind::Pool, "web").await?;
-                let progressing = condition(&pool, "Progressing").context("no condition")?;
-                ensure!(progressing["reason"] == "Settled", "{progressing}");
-                let vmis = ns.list(Kind::Instance).await?;
-                let all = vmis.iter().all(|vmi| vmi["spec"]["hostname"] == wanted);
-                ensure!(all && vmis.len() == 2, "{vmis:?}");
-                Ok(())
-            })
-            .await
-        };
-        hostname_is("b").await?;
-        for vm in ns.members("web").await? {
-            ensure!(
-                vm["metadata"]["labels"]["vmpool.dev/config"] == "other",
-                "{vm}"
-            );
-        }
-        ns.accepts(web(2, 1).with("/spec/config/revision", old.as_str()))?;
-        hostname_is("a").await
     });
 }
 
@@ -550,43 +333,6 @@ fn ro_03_a_bad_revision_is_replaced_where_it_is_stuck_first() {
         let status = rolled(ns).await?;
         ensure!(status["availableReplicas"] == 3, "{status}");
         Ok(())
-    });
-}
-
-#[test]
-fn ro_08_changed_disk_templates_keep_disks_and_are_reported() {
-    with_namespace("ro-08", async |ns| {
-        running(ns, &hosts("a"), &web(2, 2), 2).await?;
-        let disks =
-            |all: Vec<Value>| -> Vec<String> { all.iter().map(|d| uid(d).to_owned()).collect() };
-        let before = disks(ns.list(Kind::DataVolume).await?);
-        let mut bigger = hosts("b").value().clone();
-        bigger["spec"]["dataVolumeTemplates"] = json!([{
-            "metadata": {"name": "root"},
-            "spec": {"storage": {"resources": {"requests": {"storage": "2Gi"}}}, "source": {"blank": {}}},
-        }]);
-        let said = ns.accepts(&bigger)?;
-        ensure!(said.contains("keep the disks"), "no warning: {said}");
-        rolled(ns).await?;
-        let outdated = ns
-            .condition(Kind::Pool, "web", "DisksOutdated", "True")
-            .await?;
-        let message = outdated["message"].as_str().unwrap_or_default();
-        ensure!(
-            message.contains("web-1") && message.contains("web-2"),
-            "{message}"
-        );
-        ensure!(
-            disks(ns.list(Kind::DataVolume).await?) == before,
-            "disks were replaced"
-        );
-        ns.accepts(hosts("b"))?;
-        ns.eventually("the disks are the config's again", async || {
-            let pool = ns.get(Kind::Pool, "web").await?;
-            ensure!(condition(&pool, "DisksOutdated").is_none(), "{pool}");
-            Ok(())
-        })
-        .await
     });
 }
 

@@ -10,4 +10,6 @@ mod membership;
 mod numbers;
 mod properties;
 mod rollout;
+mod rollout_properties;
 mod status;
+mod update_states;

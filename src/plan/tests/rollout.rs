@@ -1,6 +1,5 @@
 //! Members that follow another revision: who, when, and within what.
 
-use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::*;
@@ -8,16 +7,15 @@ use super::builders::{Vm, at, condition, deeds, pool, told, vm, vms};
 use super::film::Film;
 use crate::api::conditions::types;
 use crate::api::pool::VirtualMachineMetadata;
-use crate::kubevirt::ConditionView;
 
 /// Running members of the old revision.
-fn old(numbers: impl IntoIterator<Item = u32>) -> Vec<Vm> {
+pub(super) fn old(numbers: impl IntoIterator<Item = u32>) -> Vec<Vm> {
     let all = vms("web", numbers).into_iter();
     all.map(|vm| vm.ready().at("old")).collect()
 }
 
 /// So many of them, one at a time by their numbers.
-fn web(count: u32) -> Snapshot {
+pub(super) fn web(count: u32) -> Snapshot {
     let policy = json!({"proactive": {"selectionPolicy": {"basePolicy": "LowestOrdinal"}}});
     pool("web")
         .replicas(i32::try_from(count).unwrap())
@@ -26,18 +24,12 @@ fn web(count: u32) -> Snapshot {
         .with_all(old(1..=count))
 }
 
-/// One of the old revision with something about it, beside one that is taken.
-fn beside(other: Vm) -> String {
-    let first = vm("web-1").ready().at("old");
-    deeds(&plan(&web(0).replicas(2).with(first).with(other), at(0)))
-}
-
-fn two() -> Vm {
+pub(super) fn two() -> Vm {
     vm("web-2").at("old")
 }
 
 /// Down, as a watch would show it: meant to run and not Ready.
-fn down(film: &Film) -> usize {
+pub(super) fn down(film: &Film) -> usize {
     let up = |member: &&Member| member.vmi.as_ref().is_some_and(VmiView::is_ready);
     film.snapshot.members.len() - film.snapshot.members.iter().filter(up).count()
 }
@@ -152,59 +144,6 @@ fn two_halted() -> Vm {
 }
 
 #[test]
-fn ro_03_ro_17_members_that_can_not_become_ready_come_first_and_cost_nothing() {
-    let failing =
-        json!({"startFailure": {"consecutiveFailCount": 1}, "printableStatus": "CrashLoopBackOff"});
-    for (what, vm) in [
-        ("crash loop", two().without_instance().with("/status", failing)),
-        ("no image", two().phase("Scheduling").with("/status/printableStatus", json!("ErrImagePull"))),
-        ("no room", two().phase("Scheduling").with_vmi("/status/conditions", json!([
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
-        ]))),
-        ("not ready for ten minutes", two().with_vmi("/status/conditions", json!([
-            {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T11:50:00Z"},
-        ]))),
-    ] {
-        // The budget is spent on it, and web-1 has to wait.
-        assert_eq!(beside(vm), "update web-2", "{what}");
-    }
-    // Written, and its instance never got to run: nothing to lose, and nothing to wait for.
-    let stuck = vm("web-2").written("new").phase("Scheduling");
-    assert_eq!(beside(stuck), "restart web-2");
-    let ended = vm("web-2").written("new").phase("Failed");
-    assert_eq!(
-        beside(ended),
-        "-",
-        "KubeVirt starts the next one from the new object"
-    );
-}
-
-#[test]
-fn who_is_just_starting_is_left_to_become_ready_until_the_deadline() {
-    let starting = two().with_vmi(
-        "/status/conditions",
-        json!([
-            {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T11:59:00Z"},
-        ]),
-    );
-    let snapshot = web(0).replicas(1).with(starting);
-    let first = plan(&snapshot, at(0));
-    assert_eq!(deeds(&first), "-");
-    assert_eq!(first.wake_at, Some(at(540)));
-    assert_eq!(
-        deeds(&plan(&snapshot.clone().after(&first), at(540))),
-        "update web-2"
-    );
-    // Without a time it is counted from when it was first seen.
-    let silent = web(0).replicas(1).with(two().without_instance());
-    let first = plan(&silent, at(0));
-    assert_eq!(first.wake_at, Some(at(600)));
-    let silent = silent.after(&first);
-    assert_eq!(deeds(&plan(&silent, at(599))), "-");
-    assert_eq!(deeds(&plan(&silent, at(600))), "update web-2");
-}
-
-#[test]
 fn ro_07_what_kubevirt_applies_live_restarts_nobody_and_is_refunded() {
     let film = Film::new(web(3)).play(&[
         (
@@ -257,12 +196,6 @@ fn m77_other_labels_of_the_template_restart_though_kubevirt_does_not_ask_for_it(
         ),
         ("ready", Film::restarts, "-", "1/1 True/Settled"),
     ]);
-}
-
-#[test]
-fn m04_a_member_whose_stamp_is_the_targets_is_left_alone_whatever_its_users_need() {
-    let mine = vm("web-2").at("new").ready().restart_required();
-    assert_eq!(deeds(&plan(&web(0).replicas(1).with(mine), at(0))), "-");
 }
 
 #[test]
@@ -439,74 +372,6 @@ fn m115_a_stale_cache_restarts_once_in_ten_passes() {
 }
 
 #[test]
-fn m114_the_vms_own_ready_lags_and_does_not_count() {
-    let lagging =
-        |name| {
-            vm(name).ready().at("old").with("/status/conditions", json!([
-        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T11:00:00Z"},
-    ]))
-        };
-    let snapshot = web(0)
-        .replicas(2)
-        .with(lagging("web-1"))
-        .with(lagging("web-2"));
-    assert_eq!(deeds(&plan(&snapshot, at(0))), "update web-1");
-}
-
-#[test]
-fn m119_who_is_busy_paused_or_lost_is_deferred_and_that_is_no_failure() {
-    let ready = || two().ready();
-    for (what, vm) in [
-        (
-            "snapshot",
-            ready().with("/status/snapshotInProgress", json!("s")),
-        ),
-        (
-            "restore",
-            ready().with("/status/restoreInProgress", json!("r")),
-        ),
-        (
-            "plugging",
-            ready().with("/status/volumeRequests", json!([{}])),
-        ),
-        (
-            "migration",
-            ready().with_vmi("/status/migrationState", json!({"startTimestamp": "x"})),
-        ),
-        (
-            "drain",
-            ready().with_vmi("/status/evacuationNodeName", json!("n")),
-        ),
-        (
-            "paused",
-            ready().with_vmi(
-                "/status/conditions",
-                json!([{"type": "Paused", "status": "True"}]),
-            ),
-        ),
-        ("lost node", ready().phase("Unknown")),
-        (
-            "halted in a snapshot",
-            ready()
-                .halted()
-                .with("/status/snapshotInProgress", json!("s")),
-        ),
-    ] {
-        let snapshot = web(0).replicas(1).with(vm);
-        let plan = plan(&snapshot, at(0));
-        assert_eq!(deeds(&plan), "-", "{what}");
-        assert_eq!(
-            condition(&plan, types::PROGRESSING),
-            "True/RollingOut",
-            "{what}"
-        );
-        assert_eq!(condition(&plan, types::REPLICA_FAILURE), "absent", "{what}");
-        let message = &plan.status.conditions[1].message;
-        assert!(message.contains("waiting for web-2 ("), "{what}: {message}");
-    }
-}
-
-#[test]
 fn m129_there_and_back_restarts_nothing_and_a_third_revision_goes_straight() {
     let mut film = Film::new(web(3));
     assert_eq!(deeds(&film.step()), "update web-1");
@@ -537,30 +402,6 @@ fn m129_there_and_back_restarts_nothing_and_a_third_revision_goes_straight() {
     film.restarts();
     assert_eq!(condition(&film.step(), types::PROGRESSING), "True/Settled");
     assert_eq!(film.restarted, ["web-1", "web-1", "web-2"]);
-}
-
-#[test]
-fn ro_12_protected_members_are_left_said_and_block() {
-    let mut film = Film::new(
-        web(1)
-            .replicas(2)
-            .with(two().ready().protected("scale-in, update")),
-    );
-    let first = film.step();
-    assert_eq!(deeds(&first), "update web-1");
-    assert_eq!(
-        condition(&first, types::UPDATE_BLOCKED),
-        "True/TooFewCandidates"
-    );
-    assert_eq!(told(&first), ["TooFewCandidates"]);
-    film.compared(false);
-    let rest = film.step();
-    assert_eq!(
-        condition(&rest, types::PROGRESSING),
-        "False/TooFewCandidates"
-    );
-    assert!(told(&rest).is_empty());
-    assert_eq!((rest.status.updated_replicas, rest.wake_at), (1, None));
 }
 
 #[test]
@@ -616,29 +457,6 @@ fn ro_18_a_rollout_that_does_not_move_says_so_until_it_does() {
 }
 
 #[test]
-fn kept_disks_are_reported_as_long_as_they_are_others() {
-    let keeps = |of: &str| {
-        let vm = vm("web-1").ready().at("new");
-        vm.with("/metadata/annotations/vmpool.dev~1disks-of", json!(of))
-    };
-    let first = plan(&web(0).replicas(1).with(keeps("disks-old")), at(0));
-    assert_eq!(condition(&first, types::DISKS_OUTDATED), "True/DisksKept");
-    assert_eq!(condition(&first, types::PROGRESSING), "True/Settled");
-    let same = plan(&web(0).replicas(1).with(keeps("disks-new")), at(0));
-    assert_eq!(condition(&same, types::DISKS_OUTDATED), "absent");
-}
-
-#[test]
-fn a_restored_member_is_written_again() {
-    let annotation = "/metadata/annotations/restore.kubevirt.io~1lastRestoreUID";
-    let restored = vm("web-1").ready().at("new").with(annotation, json!("r-1"));
-    let mut film = Film::new(web(0).replicas(1).with(restored));
-    assert_eq!(deeds(&film.step()), "update web-1");
-    film.compared(false);
-    assert_eq!(deeds(&film.step()), "-");
-}
-
-#[test]
 fn paused_pools_and_configs_that_are_not_ready_change_nobody() {
     let paused = plan(&web(2).paused(), at(0));
     assert_eq!(deeds(&paused), "-");
@@ -662,28 +480,6 @@ fn paused_pools_and_configs_that_are_not_ready_change_nobody() {
 }
 
 #[test]
-fn once_is_restarted_by_deleting_its_instance_and_others_are_not() {
-    for (strategy, deletes) in [
-        ("Once", true),
-        ("Always", false),
-        ("Manual", false),
-        ("RerunOnFailure", false),
-    ] {
-        let due = vm("web-1")
-            .ready()
-            .written("new")
-            .generation(2, 2)
-            .restart_required();
-        let plan = plan(&web(0).replicas(1).with(due.run_strategy(strategy)), at(0));
-        assert!(
-            matches!(plan.actions[..], [Action::Restart { by_delete, .. }] if by_delete == deletes),
-            "{strategy}: {:?}",
-            plan.actions
-        );
-    }
-}
-
-#[test]
 fn ro_13_scaling_and_crashes_share_the_account() {
     // Two of ten are down, and three too many: nobody healthy is touched, and who goes is not updated.
     let crashed = |name| vm(name).at("new");
@@ -701,56 +497,4 @@ fn ro_13_scaling_and_crashes_share_the_account() {
     let mut two_down = web(8).max_unavailable(2).replicas(10);
     two_down = two_down.with(crashed("web-9")).with(crashed("web-10"));
     assert_eq!(deeds(&plan(&two_down, at(0))), "-");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
-
-    #[test]
-    fn nobody_who_is_available_is_taken_down_beyond_the_budget_and_all_arrive(
-        most in 1_i32..4,
-        happenings in prop::collection::vec((0_u8..9, 0_usize..8), 0..40),
-    ) {
-        let mut film = Film::new(web(8).max_unavailable(most));
-        let step = |film: &mut Film| {
-            let before = down(film);
-            let plan = film.step();
-            let is_up = |uid: &str| film.snapshot.members.iter().any(|m| {
-                // The film has ended it by now.
-                m.vm.uid == uid && m.vmi.as_ref().is_some_and(|vmi| vmi.ready.as_ref().is_some_and(ConditionView::is_true))
-            });
-            let taken = plan.actions.iter().filter(|action| {
-                matches!(action, Action::Restart { uid, .. } if is_up(uid))
-            });
-            let most = usize::try_from(most).unwrap();
-            assert!(taken.count() <= most.saturating_sub(before), "{before} are down: {}", deeds(&plan));
-        };
-        for (what, n) in happenings {
-            let name = format!("web-{}", n + 1);
-            match what {
-                0 => film.compared(true),
-                1 => film.compared(false),
-                2 | 3 => film.restarts(),
-                4 => film.retarget(["new", "old", "third"][n % 3]),
-                // It crashes, and KubeVirt starts it anew some time.
-                5 => film.member(&name).vmi = None,
-                6 => film.member(&name).vm.busy = Some("it is being tested"),
-                7 => film.member(&name).vm.busy = None,
-                _ => film.wait(300),
-            }
-            step(&mut film);
-        }
-        for n in 1..=8 {
-            film.member(&format!("web-{n}")).vm.busy = None;
-        }
-        for _ in 0..40 {
-            film.compared(true);
-            step(&mut film);
-            film.restarts();
-            step(&mut film);
-        }
-        let rest = film.step();
-        prop_assert_eq!(condition(&rest, types::PROGRESSING), "True/Settled");
-        prop_assert_eq!(rest.status.current_replicas, 8);
-    }
 }

@@ -8,7 +8,9 @@
 mod crd;
 mod golden;
 mod merge;
+mod merge_disks;
 mod merge_properties;
+mod merge_users;
 mod properties;
 mod references;
 mod repair;

@@ -1,0 +1,211 @@
+//! What state a member is in, and what that means for its update.
+
+use serde_json::json;
+
+use super::super::*;
+use super::builders::{Vm, at, condition, deeds, pool, told, vm};
+use super::film::Film;
+use super::rollout::{two, web};
+use crate::api::conditions::types;
+
+/// One of the old revision with something about it, beside one that is taken.
+fn beside(other: Vm) -> String {
+    let first = vm("web-1").ready().at("old");
+    deeds(&plan(&web(0).replicas(2).with(first).with(other), at(0)))
+}
+
+#[test]
+fn ro_03_ro_17_members_that_can_not_become_ready_come_first_and_cost_nothing() {
+    let failing =
+        json!({"startFailure": {"consecutiveFailCount": 1}, "printableStatus": "CrashLoopBackOff"});
+    for (what, vm) in [
+        ("crash loop", two().without_instance().with("/status", failing)),
+        ("no image", two().phase("Scheduling").with("/status/printableStatus", json!("ErrImagePull"))),
+        ("no room", two().phase("Scheduling").with_vmi("/status/conditions", json!([
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+        ]))),
+        ("not ready for ten minutes", two().with_vmi("/status/conditions", json!([
+            {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T11:50:00Z"},
+        ]))),
+    ] {
+        // The budget is spent on it, and web-1 has to wait.
+        assert_eq!(beside(vm), "update web-2", "{what}");
+    }
+    // Written, and its instance never got to run: nothing to lose, and nothing to wait for.
+    let stuck = vm("web-2").written("new").phase("Scheduling");
+    assert_eq!(beside(stuck), "restart web-2");
+    let ended = vm("web-2").written("new").phase("Failed");
+    assert_eq!(
+        beside(ended),
+        "-",
+        "KubeVirt starts the next one from the new object"
+    );
+}
+
+#[test]
+fn who_is_just_starting_is_left_to_become_ready_until_the_deadline() {
+    let starting = two().with_vmi(
+        "/status/conditions",
+        json!([
+            {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T11:59:00Z"},
+        ]),
+    );
+    let snapshot = web(0).replicas(1).with(starting);
+    let first = plan(&snapshot, at(0));
+    assert_eq!(deeds(&first), "-");
+    assert_eq!(first.wake_at, Some(at(540)));
+    assert_eq!(
+        deeds(&plan(&snapshot.clone().after(&first), at(540))),
+        "update web-2"
+    );
+    // Without a time it is counted from when it was first seen.
+    let silent = web(0).replicas(1).with(two().without_instance());
+    let first = plan(&silent, at(0));
+    assert_eq!(first.wake_at, Some(at(600)));
+    let silent = silent.after(&first);
+    assert_eq!(deeds(&plan(&silent, at(599))), "-");
+    assert_eq!(deeds(&plan(&silent, at(600))), "update web-2");
+}
+
+#[test]
+fn m04_a_member_whose_stamp_is_the_targets_is_left_alone_whatever_its_users_need() {
+    let mine = vm("web-2").at("new").ready().restart_required();
+    assert_eq!(deeds(&plan(&web(0).replicas(1).with(mine), at(0))), "-");
+}
+
+#[test]
+fn m114_the_vms_own_ready_lags_and_does_not_count() {
+    let lagging =
+        |name| {
+            vm(name).ready().at("old").with("/status/conditions", json!([
+        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T11:00:00Z"},
+    ]))
+        };
+    let snapshot = web(0)
+        .replicas(2)
+        .with(lagging("web-1"))
+        .with(lagging("web-2"));
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "update web-1");
+}
+
+#[test]
+fn m119_who_is_busy_paused_or_lost_is_deferred_and_that_is_no_failure() {
+    let ready = || two().ready();
+    for (what, vm) in [
+        (
+            "snapshot",
+            ready().with("/status/snapshotInProgress", json!("s")),
+        ),
+        (
+            "restore",
+            ready().with("/status/restoreInProgress", json!("r")),
+        ),
+        (
+            "plugging",
+            ready().with("/status/volumeRequests", json!([{}])),
+        ),
+        (
+            "migration",
+            ready().with_vmi("/status/migrationState", json!({"startTimestamp": "x"})),
+        ),
+        (
+            "drain",
+            ready().with_vmi("/status/evacuationNodeName", json!("n")),
+        ),
+        (
+            "paused",
+            ready().with_vmi(
+                "/status/conditions",
+                json!([{"type": "Paused", "status": "True"}]),
+            ),
+        ),
+        ("lost node", ready().phase("Unknown")),
+        (
+            "halted in a snapshot",
+            ready()
+                .halted()
+                .with("/status/snapshotInProgress", json!("s")),
+        ),
+    ] {
+        let snapshot = web(0).replicas(1).with(vm);
+        let plan = plan(&snapshot, at(0));
+        assert_eq!(deeds(&plan), "-", "{what}");
+        assert_eq!(
+            condition(&plan, types::PROGRESSING),
+            "True/RollingOut",
+            "{what}"
+        );
+        assert_eq!(condition(&plan, types::REPLICA_FAILURE), "absent", "{what}");
+        let message = &plan.status.conditions[1].message;
+        assert!(message.contains("waiting for web-2 ("), "{what}: {message}");
+    }
+}
+
+#[test]
+fn ro_12_protected_members_are_left_said_and_block() {
+    let mut film = Film::new(
+        web(1)
+            .replicas(2)
+            .with(two().ready().protected("scale-in, update")),
+    );
+    let first = film.step();
+    assert_eq!(deeds(&first), "update web-1");
+    assert_eq!(
+        condition(&first, types::UPDATE_BLOCKED),
+        "True/TooFewCandidates"
+    );
+    assert_eq!(told(&first), ["TooFewCandidates"]);
+    film.compared(false);
+    let rest = film.step();
+    assert_eq!(
+        condition(&rest, types::PROGRESSING),
+        "False/TooFewCandidates"
+    );
+    assert!(told(&rest).is_empty());
+    assert_eq!((rest.status.updated_replicas, rest.wake_at), (1, None));
+}
+
+#[test]
+fn a_restored_member_is_written_again() {
+    let annotation = "/metadata/annotations/restore.kubevirt.io~1lastRestoreUID";
+    let restored = vm("web-1").ready().at("new").with(annotation, json!("r-1"));
+    let mut film = Film::new(web(0).replicas(1).with(restored));
+    assert_eq!(deeds(&film.step()), "update web-1");
+    film.compared(false);
+    assert_eq!(deeds(&film.step()), "-");
+}
+
+#[test]
+fn once_is_restarted_by_deleting_its_instance_and_others_are_not() {
+    for (strategy, deletes) in [
+        ("Once", true),
+        ("Always", false),
+        ("Manual", false),
+        ("RerunOnFailure", false),
+    ] {
+        let due = vm("web-1")
+            .ready()
+            .written("new")
+            .generation(2, 2)
+            .restart_required();
+        let plan = plan(&web(0).replicas(1).with(due.run_strategy(strategy)), at(0));
+        assert!(
+            matches!(plan.actions[..], [Action::Restart { by_delete, .. }] if by_delete == deletes),
+            "{strategy}: {:?}",
+            plan.actions
+        );
+    }
+}
+
+#[test]
+fn kept_disks_are_reported_as_long_as_they_are_others() {
+    let keeps = |of: &str| {
+        let vm = vm("web-1").ready().at("new");
+        vm.with("/metadata/annotations/vmpool.dev~1disks-of", json!(of))
+    };
+    let first = plan(&web(0).replicas(1).with(keeps("disks-old")), at(0));
+    assert_eq!(condition(&first, types::DISKS_OUTDATED), "True/DisksKept");
+    assert_eq!(condition(&first, types::PROGRESSING), "True/Settled");
+    let same = plan(&web(0).replicas(1).with(keeps("disks-new")), at(0));
+    assert_eq!(condition(&same, types::DISKS_OUTDATED), "absent");
+}
