@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures::FutureExt as _;
 use serde_json::Value;
+use tokio::time::timeout_at;
 
 use super::metrics::{AdmissionMetrics, Hook, Outcome};
 use super::objects::{Lookup, Named, Objects, Unavailable};
@@ -26,6 +27,12 @@ use super::{defaulting, missing, stamping, trial, validate_config, validate_pool
 use crate::api::{CONFIG_KIND, GROUP, POOL_KIND};
 use crate::kubevirt::{self, verdict::Verdict as Kubevirts};
 use crate::stamp::PoolInputs;
+
+/// How long an answer may take in all, questions to others included: [`super::hooks::TIMEOUT_SECONDS`] less the
+/// way here and back. What isn't known by then is a warning.
+const TIME: Duration = Duration::from_secs(4);
+/// Why something isn't known by then.
+const NO_TIME_LEFT: &str = "the API server took too long to answer";
 
 /// What the webhooks share.
 #[derive(Clone)]
@@ -78,7 +85,7 @@ async fn serve(hook: Hook, served: &Served, http: axum::extract::Request) -> Res
     let (outcome, response) = match served.room.enter(length).await {
         Err(full) => (Outcome::Shed, full.into_response()),
         Ok(_permit) => match Bytes::from_request(http, &()).await {
-            Ok(body) => answer(hook, &served.state, &body).await,
+            Ok(body) => answer(hook, &served.state, &body, started + TIME).await,
             Err(rejection) => (Outcome::Unreadable, rejection.into_response()),
         },
     };
@@ -89,14 +96,19 @@ async fn serve(hook: Hook, served: &Served, http: axum::extract::Request) -> Res
     response
 }
 
-async fn answer(hook: Hook, state: &AdmissionState, body: &[u8]) -> (Outcome, Response) {
+async fn answer(
+    hook: Hook,
+    state: &AdmissionState,
+    body: &[u8],
+    until: Instant,
+) -> (Outcome, Response) {
     let request = match Request::read(body) {
         Ok(request) => request,
         Err(error) => return unreadable(hook, &error),
     };
     // The answer to a panic is the same as to a failure: nothing was decided, and the next request finds
     // the same facts, since webhooks hold no state.
-    let verdict = AssertUnwindSafe(decide(hook, state, &request))
+    let verdict = AssertUnwindSafe(decide(hook, state, &request, until))
         .catch_unwind()
         .await;
     match verdict {
@@ -172,6 +184,7 @@ async fn decide(
     hook: Hook,
     state: &AdmissionState,
     request: &Request,
+    until: Instant,
 ) -> Result<Verdict, NoVerdict> {
     if let Some(cause) = request.too_deep() {
         return Ok(Verdict::refused(vec![cause]));
@@ -183,14 +196,14 @@ async fn decide(
             stamp(state, request).await
         }
         Hook::ValidateConfig if (group, kind) == (GROUP, CONFIG_KIND) => {
-            Ok(validate_config(state, request).await)
+            Ok(validate_config(state, request, until).await)
         }
         Hook::ValidatePool if (group, kind) == (GROUP, POOL_KIND) => {
-            Ok(validate_pool(state, request).await)
+            Ok(validate_pool(state, request, until).await)
         }
         // By kind and not by path: a Scale is never read as a pool, whichever rule brought it here.
         Hook::ValidatePool | Hook::ValidateScale if validate_scale::is_scale(group, kind) => {
-            Ok(validate_scale(state, request).await)
+            Ok(validate_scale(state, request, until).await)
         }
         Hook::DefaultPool | Hook::ValidatePool => Err(wrong_kind(POOL_KIND, GROUP)),
         Hook::Stamp => Err(wrong_kind("VirtualMachine", kubevirt::GROUP)),
@@ -215,11 +228,15 @@ async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoV
         .map_err(NoVerdict::Unavailable)
 }
 
-async fn validate_config(state: &AdmissionState, request: &Request) -> Verdict {
+async fn validate_config(
+    state: &AdmissionState,
+    request: &Request,
+    until: Instant,
+) -> Verdict {
     let pools = state.objects.pools(&request.namespace).await;
     let mut verdict = validate_config::review(request, &pools);
     if let Some(trials) = trial::of_config(request, &verdict) {
-        let (new, stored) = ask(state, request, &trials).await;
+        let (new, stored) = ask(state, request, &trials, until).await;
         trial::judge_config(&mut verdict, new, stored.as_ref());
     }
     verdict
@@ -230,19 +247,27 @@ async fn ask(
     state: &AdmissionState,
     request: &Request,
     trials: &trial::Trials,
+    until: Instant,
 ) -> (Kubevirts, Option<Kubevirts>) {
-    let namespace = &request.namespace;
-    let new = state.objects.dry_run(namespace, &trials.new).await;
+    let dry_run = async |vm| {
+        let answer = state.objects.dry_run(&request.namespace, vm);
+        timeout_at(until.into(), answer)
+            .await
+            .unwrap_or_else(|_| Kubevirts::Open(NO_TIME_LEFT.to_owned()))
+    };
+    let new = dry_run(&trials.new).await;
     let stored = match (&new, &trials.stored) {
-        (Kubevirts::Refused(_), Some(stored)) => {
-            Some(state.objects.dry_run(namespace, stored).await)
-        }
+        (Kubevirts::Refused(_), Some(stored)) => Some(dry_run(stored).await),
         _ => None,
     };
     (new, stored)
 }
 
-async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
+async fn validate_pool(
+    state: &AdmissionState,
+    request: &Request,
+    until: Instant,
+) -> Verdict {
     let facts = match validate_pool::questions(request) {
         None => validate_pool::Facts::none(),
         Some((config, prefix)) => {
@@ -261,18 +286,25 @@ async fn validate_pool(state: &AdmissionState, request: &Request) -> Verdict {
         }
     };
     let mut verdict = validate_pool::review(request, &facts);
-    if let Ok(Some(config)) = &facts.config
-        && verdict.causes.is_empty()
-    {
-        let spec = Value::Object(config.spec.fields.clone());
-        let wanted = validate_pool::wanted(request, &spec);
-        missing::warn(&mut verdict, look_for(state, request, wanted).await);
+    let Ok(Some(config)) = &facts.config else {
+        return verdict;
+    };
+    if !verdict.causes.is_empty() {
+        return verdict;
     }
-    if let Ok(Some(config)) = &facts.config
-        && let Some(trials) = trial::of_pool(request, &verdict, config)
-    {
+    let spec = Value::Object(config.spec.fields.clone());
+    let wanted = validate_pool::wanted(request, &spec);
+    let trials = trial::of_pool(request, &verdict, config);
+    let trial = async {
+        match &trials {
+            Some(trials) => Some(ask(state, request, trials, until).await),
+            None => None,
+        }
+    };
+    let (found, answers) = futures::join!(look_for(state, request, wanted, until), trial);
+    missing::warn(&mut verdict, found);
+    if let Some((new, stored)) = answers {
         let name = config.metadata.name.clone().unwrap_or_default();
-        let (new, stored) = ask(state, request, &trials).await;
         trial::judge_pool(&mut verdict, &name, new, stored.as_ref());
     }
     verdict
@@ -283,15 +315,26 @@ async fn look_for(
     state: &AdmissionState,
     request: &Request,
     wanted: BTreeSet<Named>,
+    until: Instant,
 ) -> Vec<(Named, Lookup<bool>)> {
     let each = wanted.into_iter().map(|named| async move {
-        let exists = state.objects.exists(&request.namespace, &named).await;
+        let answer = state.objects.exists(&request.namespace, &named);
+        let exists = timeout_at(until.into(), answer).await.unwrap_or_else(|_| {
+            Err(Unavailable {
+                what: format!("{named:?}"),
+                why: NO_TIME_LEFT.to_owned(),
+            })
+        });
         (named, exists)
     });
     futures::future::join_all(each).await
 }
 
-async fn validate_scale(state: &AdmissionState, request: &Request) -> Verdict {
+async fn validate_scale(
+    state: &AdmissionState,
+    request: &Request,
+    until: Instant,
+) -> Verdict {
     let namespace = &request.namespace;
     let pool = state.objects.pool(namespace, request.object_name()).await;
     let growth = validate_scale::growth(request);
@@ -311,7 +354,7 @@ async fn validate_scale(state: &AdmissionState, request: &Request) -> Verdict {
         let spec = Value::Object(config.spec.fields.clone());
         let inputs = PoolInputs::of(pool);
         let wanted = missing::wanted(&spec, &inputs, &pool.spec, replicas, Some(stored));
-        missing::warn(&mut verdict, look_for(state, request, wanted).await);
+        missing::warn(&mut verdict, look_for(state, request, wanted, until).await);
     }
     verdict
 }

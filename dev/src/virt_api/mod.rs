@@ -1,5 +1,5 @@
 //! Plays virt-api's validating webhook for VirtualMachines: registered under KubeVirt's names, with TLS and an
-//! authority of its own, it refuses what [`faults`] finds, in KubeVirt's form. What it doesn't know it admits.
+//! authority of its own, it refuses what `faults` finds, in KubeVirt's form. What it doesn't know it admits.
 //! The real one is asked about updates too: that is left out, since the stand-in's own writes would wait for it.
 
 mod faults;

@@ -129,6 +129,8 @@ struct Fake {
     /// The VMs that it was asked about.
     tried: Arc<Mutex<Vec<Value>>>,
     is_down: bool,
+    /// Whether KubeVirt and what is asked after it take a minute each.
+    is_slow: bool,
     panics: bool,
 }
 
@@ -147,6 +149,12 @@ impl Fake {
             Ok(answer)
         };
         Box::pin(async move { answer })
+    }
+
+    async fn linger(&self) {
+        if self.is_slow {
+            tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+        }
     }
 
     fn pools(&self) -> Vec<Arc<VirtualMachinePool>> {
@@ -168,7 +176,11 @@ impl Fake {
 impl Objects for Fake {
     fn exists<'a>(&'a self, _: &'a str, named: &'a Named) -> BoxFuture<'a, Lookup<bool>> {
         let existing = self.existing.as_ref();
-        self.answer(existing.is_none_or(|existing| existing.contains(named)))
+        let answer = self.answer(existing.is_none_or(|existing| existing.contains(named)));
+        Box::pin(async move {
+            self.linger().await;
+            answer.await
+        })
     }
 
     fn dry_run<'a>(&'a self, _: &'a str, vm: &'a Value) -> BoxFuture<'a, Kubevirts> {
@@ -178,7 +190,10 @@ impl Objects for Fake {
             true => Kubevirts::Accepted,
             false => verdicts.remove(0),
         };
-        Box::pin(async move { verdict })
+        Box::pin(async move {
+            self.linger().await;
+            verdict
+        })
     }
 
     fn config<'a>(

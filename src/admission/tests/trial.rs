@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::super::hooks::TIMEOUT_SECONDS;
 use super::super::{validate_config, validate_pool};
 use super::http::reviewed;
 use super::{Fake, body, config, pool};
@@ -155,4 +156,30 @@ async fn pools_are_tried_with_their_own_names() {
         fake.tried.lock().unwrap()[0]["metadata"]["name"],
         "web-999999"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_wait_for_those_who_take_too_long() {
+    let spec = json!({"template": {"spec": {"domain": {}, "volumes": [
+        {"name": "files", "configMap": {"name": "files"}},
+    ]}}});
+    let fake = Fake {
+        configs: vec![config("desktop", spec.clone())],
+        is_slow: true,
+        ..Fake::default()
+    };
+    let pool = pool("web", json!({"replicas": 5}));
+    for (path, object) in [
+        (validate_config::PATH, config("desktop", spec)),
+        (validate_pool::PATH, pool),
+    ] {
+        let start = tokio::time::Instant::now();
+        let response = reviewed(&fake, path, body(&object, &Value::Null)).await;
+        assert_eq!(response["allowed"], true, "{response}");
+        let warnings = response["warnings"].to_string();
+        let expected = "KubeVirt's verdict is not known yet: the API server took too long to answer";
+        assert!(warnings.contains(expected), "{response}");
+        let took = start.elapsed().as_secs_f64();
+        assert!(took < f64::from(TIMEOUT_SECONDS), "{path}: {took} s");
+    }
 }

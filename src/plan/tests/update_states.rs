@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::*;
-use super::builders::{Vm, at, condition, deeds, pool, told, vm};
+use super::builders::{Vm, at, condition, deeds, told, vm};
 use super::film::Film;
 use super::rollout::{two, web};
 use crate::api::conditions::types;

@@ -7,7 +7,6 @@
 )]
 
 use super::*;
-use crate::api::annotations;
 use crate::stamp::{Base, Update, UpdateInput, update};
 
 /// A config as people have it.
