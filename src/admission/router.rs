@@ -228,11 +228,7 @@ async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoV
         .map_err(NoVerdict::Unavailable)
 }
 
-async fn validate_config(
-    state: &AdmissionState,
-    request: &Request,
-    until: Instant,
-) -> Verdict {
+async fn validate_config(state: &AdmissionState, request: &Request, until: Instant) -> Verdict {
     let pools = state.objects.pools(&request.namespace).await;
     let mut verdict = validate_config::review(request, &pools);
     if let Some(trials) = trial::of_config(request, &verdict) {
@@ -263,11 +259,7 @@ async fn ask(
     (new, stored)
 }
 
-async fn validate_pool(
-    state: &AdmissionState,
-    request: &Request,
-    until: Instant,
-) -> Verdict {
+async fn validate_pool(state: &AdmissionState, request: &Request, until: Instant) -> Verdict {
     let facts = match validate_pool::questions(request) {
         None => validate_pool::Facts::none(),
         Some((config, prefix)) => {
@@ -330,11 +322,7 @@ async fn look_for(
     futures::future::join_all(each).await
 }
 
-async fn validate_scale(
-    state: &AdmissionState,
-    request: &Request,
-    until: Instant,
-) -> Verdict {
+async fn validate_scale(state: &AdmissionState, request: &Request, until: Instant) -> Verdict {
     let namespace = &request.namespace;
     let pool = state.objects.pool(namespace, request.object_name()).await;
     let growth = validate_scale::growth(request);

@@ -35,6 +35,8 @@ pub(super) struct ConfigTask {
     uid: String,
     events: EventWriter,
     status: StatusWriter<VirtualMachineConfigStatus>,
+    /// What was said of it last, whether or not the cache shows it yet.
+    said: Option<VirtualMachineConfigStatus>,
     backoff: Backoff,
     /// What was numbered last, as long as the cache may not show it yet: name and number.
     numbered: Option<(String, i64)>,
@@ -60,6 +62,7 @@ impl ConfigTask {
             key,
             uid,
             status: StatusWriter::default(),
+            said: None,
             backoff: Backoff::default(),
             numbered: None,
             trial: Trial::default(),
@@ -248,7 +251,9 @@ impl ConfigTask {
             .caches
             .pools_of_config(&config.id.namespace, &config.id.name)
             .len();
-        let wanted = status(config, latest, pools, accepted, clock::now());
+        let before = self.said.as_ref().unwrap_or(&config.status);
+        let wanted = status(config, before, latest, pools, accepted, clock::now());
+        self.said = Some(wanted.clone());
         let now = Instant::now();
         let version = &config.id.resource_version;
         let verdict = self
@@ -296,15 +301,16 @@ fn refused(config: &ConfigEntry, declined: Option<String>) -> Option<Accepted> {
     })
 }
 
-/// The status of a config.
+/// The status of a config, of which `before` was said.
 fn status(
     config: &ConfigEntry,
+    before: &VirtualMachineConfigStatus,
     latest: Option<&str>,
     pools: usize,
     accepted: Accepted,
     now: Timestamp,
 ) -> VirtualMachineConfigStatus {
-    let before = config.status.conditions.iter().find(|condition| {
+    let before = before.conditions.iter().find(|condition| {
         condition.type_ == types::ACCEPTED && condition.status == accepted.status
     });
     let whole_second = Timestamp::from_second(now.as_second()).unwrap_or(now);

@@ -177,7 +177,8 @@ async fn an_answer_does_not_wait_for_those_who_take_too_long() {
         let response = reviewed(&fake, path, body(&object, &Value::Null)).await;
         assert_eq!(response["allowed"], true, "{response}");
         let warnings = response["warnings"].to_string();
-        let expected = "KubeVirt's verdict is not known yet: the API server took too long to answer";
+        let expected =
+            "KubeVirt's verdict is not known yet: the API server took too long to answer";
         assert!(warnings.contains(expected), "{response}");
         let took = start.elapsed().as_secs_f64();
         assert!(took < f64::from(TIMEOUT_SECONDS), "{path}: {took} s");
