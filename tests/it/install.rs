@@ -64,6 +64,7 @@ fn the_whole_installation_is_applied_and_its_pod_runs_where_only_restricted_ones
             "service/vmpool",
             "deployment.apps/vmpool",
             "poddisruptionbudget.policy/vmpool",
+            "apiservice.apiregistration.k8s.io/v1alpha1.subresources.vmpool.dev",
             "validatingadmissionpolicy.admissionregistration.k8s.io/members.vmpool.dev",
             "role.rbac.authorization.k8s.io/vmpool-self-signed",
             "mutatingwebhookconfiguration.admissionregistration.k8s.io/stamp.vmpool.dev",
