@@ -16,7 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, AdmissionMetrics, AdmissionState, CachedObjects, LiveObjects};
+use crate::admission::{
+    self, AdmissionMetrics, AdmissionState, CachedObjects, LiveAccess, LiveObjects,
+};
 use crate::aggregated::{self, AggregatedConfig, AggregatedMetrics, TrustStore};
 use crate::cache::{CacheMetrics, Caches};
 use crate::cli::{CertificateArgs, RunArgs};
@@ -104,8 +106,10 @@ fn webhooks(
         Arc::clone(caches),
         LiveObjects::new(config.clone()).context("failed to make a client")?,
     );
+    let access = LiveAccess::new(config.clone()).context("failed to make a client")?;
     Ok(admission::router(AdmissionState {
         objects: Arc::new(objects),
+        access: Arc::new(access),
         own_username: admission::service_account_username(&args.namespace, &args.service_account),
         metrics: AdmissionMetrics::register(registry),
     }))

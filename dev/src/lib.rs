@@ -22,6 +22,7 @@ pub mod reaper;
 pub mod standin;
 pub mod supervisor;
 pub mod virt_api;
+pub mod webhook_server;
 
 use std::path::{Path, PathBuf};
 

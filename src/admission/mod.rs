@@ -8,7 +8,7 @@
 //! | path | file |
 //! |---|---|
 //! | `/admission/default/virtualmachinepools` | [`defaulting`] |
-//! | `/admission/stamp` | [`stamping`] |
+//! | `/admission/stamp` | [`stamping`], [`single`] |
 //! | `/admission/validate/virtualmachinepools` | [`validate_pool`], [`unsupported`] |
 //! | `/admission/validate/virtualmachinepools/scale` | [`validate_scale`] |
 //! | `/admission/validate/virtualmachineconfigs` | [`validate_config`] |
@@ -18,12 +18,14 @@
 //!
 //! Configs have no defaulting webhook: there is nothing static in an opaque spec that is ours to fill in.
 
+pub mod access;
 pub mod defaulting;
 pub mod field;
 pub mod hooks;
 pub mod metadata;
 pub mod objects;
 pub mod review;
+pub mod single;
 pub mod stamping;
 pub mod unsupported;
 pub mod validate_config;
@@ -40,12 +42,18 @@ mod router;
 mod spec_shape;
 mod trial;
 
+pub use access::{Access, LiveAccess};
 pub use cached_objects::CachedObjects;
 pub use hooks::{HookKind, HookSpec, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION, hooks};
 pub use metrics::AdmissionMetrics;
-pub use objects::{LiveObjects, Lookup, Objects, StoredRevision, Unavailable, VmName, rules};
+pub use objects::{LiveObjects, Lookup, Objects, StoredRevision, Unavailable, VmName};
 pub use router::{AdmissionState, router};
 pub use verdict::Verdict;
+
+/// What the webhooks need.
+pub fn rules() -> Vec<crate::rights::Right> {
+    [objects::rules(), access::rules()].concat()
+}
 
 /// The name that the API server knows a service account by.
 pub fn service_account_username(namespace: &str, name: &str) -> String {

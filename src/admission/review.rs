@@ -6,6 +6,8 @@
 //! Own types beside kube's: objects stay raw JSON (kube's need typed metadata, so one odd label would lose
 //! the whole request), and a patch goes out in base64 (kube writes a list of numbers, four times as long).
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusDetails};
 use serde::{Deserialize, Serialize};
@@ -84,6 +86,15 @@ pub struct UserInfo {
     /// User name.
     #[serde(default)]
     pub username: String,
+    /// UID, of users that have one.
+    #[serde(default)]
+    pub uid: Option<String>,
+    /// Groups.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// What else its authenticator said.
+    #[serde(default)]
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// Why a body is no request.

@@ -18,12 +18,15 @@ use futures::FutureExt as _;
 use serde_json::Value;
 use tokio::time::timeout_at;
 
+use super::access::Access;
 use super::metrics::{AdmissionMetrics, Hook, Outcome};
 use super::objects::{Lookup, Named, Objects, Unavailable};
 use super::review::{Answer, ReadRequest, Request};
 use super::room::{MAX_BODY, Room};
 use super::verdict::Verdict;
-use super::{defaulting, missing, stamping, trial, validate_config, validate_pool, validate_scale};
+use super::{
+    defaulting, missing, single, stamping, trial, validate_config, validate_pool, validate_scale,
+};
 use crate::api::{CONFIG_KIND, GROUP, POOL_KIND};
 use crate::kubevirt::{self, verdict::Verdict as Kubevirts};
 use crate::stamp::PoolInputs;
@@ -39,6 +42,8 @@ const NO_TIME_LEFT: &str = "the API server took too long to answer";
 pub struct AdmissionState {
     /// Where facts come from.
     pub objects: Arc<dyn Objects>,
+    /// Who may do what.
+    pub access: Arc<dyn Access>,
     /// The user name that this program itself creates VMs under ([`super::service_account_username`]).
     pub own_username: String,
     /// What is counted.
@@ -214,7 +219,7 @@ async fn decide(
 
 async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoVerdict> {
     if request.user_info.username != state.own_username {
-        return Ok(stamping::review_stranger(request));
+        return stamp_stranger(state, request).await;
     }
     let claim = match stamping::Claim::read(&request.object) {
         Ok(claim) => claim,
@@ -226,6 +231,23 @@ async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoV
     );
     stamping::review_member(request, &stamping::Facts { pool, revision })
         .map_err(NoVerdict::Unavailable)
+}
+
+async fn stamp_stranger(state: &AdmissionState, request: &Request) -> Result<Verdict, NoVerdict> {
+    let verdict = stamping::review_stranger(request);
+    let wish = match single::Wish::read(request) {
+        None => return Ok(verdict),
+        Some(Err(causes)) => return Ok(Verdict::refused(causes)),
+        Some(Ok(wish)) => wish,
+    };
+    let (namespace, name) = (&request.namespace, &wish.config);
+    let user = &request.user_info;
+    let (is_allowed, config) = futures::join!(
+        state.access.may_get_config(user, namespace, name),
+        state.objects.config(namespace, name),
+    );
+    let facts = single::Facts { is_allowed, config };
+    single::review(request, &wish, &facts, verdict).map_err(NoVerdict::Unavailable)
 }
 
 async fn validate_config(state: &AdmissionState, request: &Request, until: Instant) -> Verdict {

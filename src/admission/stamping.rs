@@ -26,13 +26,15 @@ use crate::stamp::{
 pub const PATH: &str = "/admission/stamp";
 
 /// Condition that a VM carries a mark of membership: a label of ours on it or on its template, the name of
-/// a pool that it is said to be of, or a pool as its controller. KubeVirt's own pool has the same kind in
-/// another group. A spec of another shape than KubeVirt's is KubeVirt's to refuse: an expression that fails
+/// a pool that it is said to be of, or a pool as its controller; or that it asks for a stamp from a config and has
+/// had none. KubeVirt's own pool has the same kind in another group. A spec of another shape than KubeVirt's is KubeVirt's to refuse: an expression that fails
 /// would refuse it here, in words that nobody understands.
-const LOOKS_LIKE_A_MEMBER: (&str, &str) = (
-    "looks-like-a-member",
+const CONCERNS_US: (&str, &str) = (
+    "concerns-us",
     "(has(object.metadata.labels) && object.metadata.labels.exists(k, k.startsWith('vmpool.dev/'))) || \
      (has(object.metadata.annotations) && 'vmpool.dev/member-of' in object.metadata.annotations) || \
+     (has(object.metadata.annotations) && 'vmpool.dev/config' in object.metadata.annotations && \
+     !('vmpool.dev/stamped-from' in object.metadata.annotations)) || \
      (has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, \
      o.apiVersion.startsWith('vmpool.dev/') && o.kind == 'VirtualMachinePool' && has(o.controller) && o.controller)) || \
      (has(object.spec) && type(object.spec) == map && has(object.spec.template) && \
@@ -50,7 +52,7 @@ pub(super) fn hook() -> HookSpec {
         HookKind::Mutating,
         PATH,
         rule(&vms.group, &vms.version, &vms.plural, &["CREATE"]),
-        &[LOOKS_LIKE_A_MEMBER],
+        &[CONCERNS_US],
     )
 }
 

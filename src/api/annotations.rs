@@ -22,3 +22,6 @@ pub const DETACHED_FROM: &str = "vmpool.dev/detached-from";
 pub const FROM_CONFIG: &str = "vmpool.dev/config";
 /// Beside [`FROM_CONFIG`]: what references get behind a dash, as members' get their ordinal.
 pub const POSTFIX: &str = "vmpool.dev/postfix";
+/// Beside [`FROM_CONFIG`], written when it was stamped: from which state of the config, by the name that its
+/// revision has. A copy, a clone or a restore that carries it is not stamped again.
+pub const STAMPED_FROM: &str = "vmpool.dev/stamped-from";

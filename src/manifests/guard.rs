@@ -1,10 +1,11 @@
 //! What only the program's own service account may write, said in CEL, so that it holds with the program down and
-//! costs no call: the intents on a pool, who is a member, and what a member's stamp says.
+//! costs no call: the intents on a pool, who is a member, and what a member's stamp says. And that KubeVirt's own
+//! pools, whose autohealing looks at all VMs of a namespace, delete none of ours.
 //!
 //! Nothing here asks about CREATE of a VM: a copy or a restore that carries our marks is admitted as the plain VM
-//! that it is, by the stamping webhook. Nor about DELETE, nor about losing the reference to a pool: the garbage
-//! collector, orphan deletion, the end of a namespace and a user's own release pass. Nor about what is in the
-//! spec, marks on the template included: a restore of KubeVirt's puts back an older one.
+//! that it is, by the stamping webhook. Nor about anybody else's DELETE, nor about losing the reference to a pool:
+//! the garbage collector, orphan deletion, the end of a namespace and a user's own release pass. Nor about what is
+//! in the spec, marks on the template included: a restore of KubeVirt's puts back an older one.
 //!
 //! An expression that can't be evaluated lets pass (`Ignore`): a mistake here must not stop a cluster's VMs.
 
@@ -23,15 +24,20 @@ use crate::api::{GROUP, POOL_KIND, POOL_PLURAL, annotations, labels};
 const MEMBERS: &str = "members.vmpool.dev";
 /// Name of the policy about pools, and of its binding.
 const INTENTS: &str = "intents.vmpool.dev";
+/// Name of the policy about who deletes VMs, and of its binding.
+const DELETIONS: &str = "deletions.vmpool.dev";
+/// Who runs KubeVirt's own pools: the service account of virt-controller, in whatever namespace KubeVirt is
+/// installed (`pkg/virt-operator/resource/generate/rbac/controller.go`). Nothing else of it deletes VMs.
+const VIRT_CONTROLLER: &str = "kubevirt-controller";
 
-/// Both policies.
+/// All policies.
 pub fn policies() -> Vec<ValidatingAdmissionPolicy> {
-    vec![members(), intents()]
+    vec![members(), intents(), deletions()]
 }
 
 /// What puts them into effect, everywhere.
 pub fn policy_bindings() -> Vec<ValidatingAdmissionPolicyBinding> {
-    [MEMBERS, INTENTS]
+    [MEMBERS, INTENTS, DELETIONS]
         .map(|name| ValidatingAdmissionPolicyBinding {
             metadata: cluster_metadata(name),
             spec: Some(ValidatingAdmissionPolicyBindingSpec {
@@ -118,6 +124,25 @@ fn intents() -> ValidatingAdmissionPolicy {
                 is_unchanged("annotations", &key)
             ),
             "the annotation vmpool.dev/intent is written by vmpool alone: leave it as it is, and off a new pool",
+        )],
+    )
+}
+
+fn deletions() -> ValidatingAdmissionPolicy {
+    let member = format!(
+        "oldObject != null && has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, {})",
+        is_pool()
+    );
+    policy(
+        DELETIONS,
+        rule("kubevirt.io", "virtualmachines", &["DELETE"]),
+        Some(("is-a-member", member)),
+        Vec::new(),
+        vec![validation(
+            format!(
+                "!request.userInfo.username.matches('^system:serviceaccount:[^:]+:{VIRT_CONTROLLER}$')"
+            ),
+            "a member of a pool of vmpool.dev is not healed by a pool of KubeVirt's: deleting it is its own pool's to do",
         )],
     )
 }

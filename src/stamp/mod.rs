@@ -22,6 +22,7 @@ mod merge_disks;
 mod merge_tree;
 mod path;
 mod repair;
+mod single;
 mod strip;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ pub use self::names::{disk_name, parse_ordinal, vm_name};
 pub use self::references::{Flag, Kind, Naming, Reference, Row, Rule, referenced_names, rewrite};
 pub use self::repair::repair;
 pub use self::revision::{disks_hash, normalise, revision_hash, revision_name, stamp_hash};
+pub use self::single::single;
 pub use self::strip::{Stripped, strip};
 pub use self::trial::trial;
 pub use self::update::{Base, Update, UpdateInput, update};

@@ -18,6 +18,7 @@ const KEPT_ANNOTATIONS: &[&str] = &[
     annotations::DETACHED_FROM,
     annotations::FROM_CONFIG,
     annotations::POSTFIX,
+    annotations::STAMPED_FROM,
 ];
 
 /// The patch, and what it takes.

@@ -113,3 +113,99 @@ fn nobody_makes_a_member_and_everybody_may_release_one() {
         .await
     });
 }
+
+/// KubeVirt's own controllers, in two of the namespaces that it is found in.
+const VIRT_CONTROLLERS: [&str; 2] = [
+    "system:serviceaccount:kubevirt:kubevirt-controller",
+    "system:serviceaccount:openshift-cnv:kubevirt-controller",
+];
+
+/// A pool of KubeVirt's heals by deleting VMs, and looks at all of the namespace (row 92). That is the one thing
+/// that its controllers may not do to a member; everybody else may, and to an orphan they may too.
+#[test]
+fn m92_kubevirts_own_pools_heal_no_member_and_everybody_else_goes_on() {
+    with_namespace("m92", async |ns| {
+        ns.accepts(all(&[config("cfg"), pool("web", "cfg").replicas(3)]))?;
+        let members = ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
+        ns.accepts(vm("stranger"))?;
+        let robot = format!("system:serviceaccount:{}:robot", ns.name);
+        ns.kubectl("create role vms --verb=* --resource=virtualmachines.kubevirt.io,virtualmachines.kubevirt.io/status")?;
+        for account in VIRT_CONTROLLERS.iter().copied().chain([&*robot]) {
+            let (namespace, name) = account["system:serviceaccount:".len()..]
+                .split_once(':')
+                .expect("namespace and name");
+            ns.kubectl(&format!(
+                "create rolebinding {namespace}-{name} --role=vms --serviceaccount={namespace}:{name}"
+            ))?;
+        }
+
+        for controller in VIRT_CONTROLLERS {
+            let as_it = |args: &str| ns.run(&format!("{args} --as={controller}"));
+            // 1. Not deleted, neither alone nor with all others, whatever state they are in.
+            ns.eventually("a member is not healed", async || {
+                let said = as_it("delete vm web-1 --wait=false --dry-run=server")?;
+                ensure!(
+                    !said.success && said.stderr.contains("not healed"),
+                    "{}",
+                    said.stderr
+                );
+                Ok(())
+            })
+            .await?;
+            let all = format!(
+                "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines",
+                ns.name
+            );
+            let said = as_it(&format!("delete --raw {all}?dryRun=All"))?;
+            ensure!(
+                !said.success && said.stderr.contains("not healed"),
+                "{}",
+                said.stderr
+            );
+
+            // 2. What virt-controller does to every VM it does to a member.
+            for change in [
+                json!({"metadata": {"finalizers": ["kubevirt.io/virtualMachineControllerFinalize", "example.com/x"]}}),
+                json!({"metadata": {"finalizers": ["kubevirt.io/virtualMachineControllerFinalize"]}}),
+                json!({"metadata": {"annotations": {"kubevirt.io/latest-observed-api-version": "v1"}}}),
+                json!({"spec": {"template": {"spec": {"domain": {"firmware": {"serial": "s"}}}}}}),
+            ] {
+                let said = as_it(&format!("patch vm web-1 --type=merge --patch={change}"))?;
+                ensure!(said.success, "{change}: {}", said.stderr);
+            }
+            // 3. It is KubeVirt's to heal what is nobody's of ours.
+            let said = as_it("delete vm stranger --dry-run=server")?;
+            ensure!(said.success, "{}", said.stderr);
+        }
+        for member in &members {
+            let found = ns.get(Kind::Vm, crate::space::name(member)).await?;
+            ensure!(uid(&found) == uid(member) && found["metadata"]["deletionTimestamp"].is_null());
+        }
+
+        // 4. A user's delete, by a service account too, is honoured.
+        ns.kubectl(&format!("delete vm web-3 --as={robot}"))?;
+        ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
+
+        // 5. An orphan is nobody's: anything may be written to it, and virt-controller may delete it.
+        ns.kubectl("delete vpool web --cascade=orphan")?;
+        ns.gone(Kind::Pool, "web").await?;
+        ns.eventually("the members are orphans", async || {
+            for name in ["web-1", "web-2", "web-3"] {
+                ensure!(controller(&ns.get(Kind::Vm, name).await?).is_none());
+            }
+            Ok(())
+        })
+        .await?;
+        for change in [
+            json!({"metadata": {"labels": {"vmpool.dev/pool": "x", "vmpool.dev/ordinal": "7"}}}),
+            json!({"metadata": {"annotations": {"vmpool.dev/stamp": "x", "vmpool.dev/member-of": "x"}}}),
+            json!({"metadata": {"labels": {"vmpool.dev/pool": null, "vmpool.dev/ordinal": null}}}),
+        ] {
+            let said = patch(ns, "vm", "web-2", &change)?;
+            ensure!(said.is_none(), "{change}: {said:?}");
+        }
+        let [controller, _] = VIRT_CONTROLLERS;
+        ns.kubectl(&format!("delete vm web-2 --as={controller}"))?;
+        ns.gone(Kind::Vm, "web-2").await
+    });
+}

@@ -52,6 +52,8 @@ mod rights;
 mod rollout;
 mod scale_paths;
 mod scaling;
+mod single;
+mod stamping;
 mod uninstall;
 mod unions;
 mod updates;

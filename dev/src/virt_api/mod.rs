@@ -4,23 +4,16 @@
 
 mod faults;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
-use axum_server::Handle;
-use axum_server::tls_rustls::RustlsConfig;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use tokio::task::JoinHandle;
 
-use crate::controlplane::pki::Authority;
-use crate::proxy;
+use crate::webhook_server::WebhookServer;
 use faults::faults;
 
 /// KubeVirt's own names.
@@ -30,48 +23,20 @@ const PATH: &str = "/virtualmachines-validate";
 
 /// The running webhook. Dropping it stops it; its configuration stays, as after a crash of virt-api.
 pub struct VirtApi {
-    handle: Handle<SocketAddr>,
-    task: JoinHandle<()>,
+    _server: WebhookServer,
 }
 
 impl VirtApi {
     /// Serves on a free port of this machine and registers itself.
     pub async fn start(client: &Client) -> Result<Self> {
-        let authority = Authority::new("virt-api")?;
-        let serving = authority.serving(&["127.0.0.1"])?;
-        let mut tls = proxy::tls(&serving)?;
-        tls.alpn_protocols.insert(0, b"h2".to_vec());
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("failed to listen")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let handle = Handle::new();
-        let router = Router::new()
-            .route(PATH, post(review))
-            .layer(axum::extract::DefaultBodyLimit::disable());
-        let server =
-            axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(tls)))?
-                .handle(handle.clone())
-                .serve(router.into_make_service());
-        let task = tokio::spawn(async move {
-            if let Err(error) = server.await {
-                tracing::error!(%error, "The played virt-api failed");
-            }
-        });
-        let played = Self { handle, task };
-        register(client, address, authority.cert()).await?;
-        Ok(played)
+        let router = Router::new().route(PATH, post(review));
+        let server = WebhookServer::start("virt-api", router)?;
+        register(client, &server.client_config(PATH)).await?;
+        Ok(Self { _server: server })
     }
 }
 
-impl Drop for VirtApi {
-    fn drop(&mut self) {
-        self.handle.shutdown();
-        self.task.abort();
-    }
-}
-
-async fn register(client: &Client, address: SocketAddr, ca: &str) -> Result<()> {
-    let ca = k8s_openapi::ByteString(ca.as_bytes().to_vec());
+async fn register(client: &Client, client_config: &Value) -> Result<()> {
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -79,7 +44,7 @@ async fn register(client: &Client, address: SocketAddr, ca: &str) -> Result<()> 
         "webhooks": [{
             "name": WEBHOOK,
             "admissionReviewVersions": ["v1"],
-            "clientConfig": {"url": format!("https://{address}{PATH}"), "caBundle": ca},
+            "clientConfig": client_config,
             "failurePolicy": "Fail",
             "matchPolicy": "Equivalent",
             "sideEffects": "None",

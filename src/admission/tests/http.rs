@@ -18,6 +18,7 @@ use super::{Fake, OURSELVES, UID, body, config, pool, scale};
 async fn post(fake: &Fake, path: &str, body: impl Into<Body>) -> (StatusCode, Value) {
     let state = AdmissionState {
         objects: Arc::new(fake.clone()),
+        access: Arc::new(fake.clone()),
         own_username: OURSELVES.to_owned(),
         metrics: AdmissionMetrics::default(),
     };
@@ -55,6 +56,15 @@ fn vm() -> Value {
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": {"name": "web-1", "labels": {"vmpool.dev/pool": "web"}},
         "spec": {"runStrategy": "Always", "template": {"spec": {"domain": {}, "volumes": []}}},
+    })
+}
+
+/// A VM that asks for a config's spec.
+fn from_config() -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": {"name": "mine", "annotations": {"vmpool.dev/config": "desktop", "vmpool.dev/postfix": "7"}},
+        "spec": {"template": {"spec": {"volumes": [{"name": "x", "containerDisk": {}}]}}},
     })
 }
 
@@ -97,6 +107,7 @@ fn good_reviews() -> Vec<(&'static str, Value)> {
             body(&config("desktop", full), &config("desktop", json!({}))),
         ),
         (stamping::PATH, body(&vm(), &nothing)),
+        (stamping::PATH, body(&from_config(), &nothing)),
     ]
 }
 
@@ -240,7 +251,9 @@ async fn while_facts_are_missing_users_go_on_and_our_own_vms_wait() {
     };
     for (path, review) in good_reviews() {
         let response = reviewed(&down, path, &review).await;
-        assert_eq!(response["allowed"], true, "{path}: {response}");
+        // What a VM is made of has to be known before it is made.
+        let waits = review["request"]["name"] == "mine";
+        assert_eq!(response["allowed"], !waits, "{path}: {response}");
     }
     let mut member = vm();
     member["metadata"]["labels"]["vmpool.dev/revision"] = json!("desktop-x");
@@ -379,6 +392,7 @@ async fn reviews_are_counted_by_what_came_of_them() {
     let mut registry = Registry::default();
     let state = AdmissionState {
         objects: Arc::new(with_desktop()),
+        access: Arc::new(with_desktop()),
         own_username: OURSELVES.to_owned(),
         metrics: AdmissionMetrics::register(&mut registry),
     };

@@ -10,6 +10,7 @@ mod missing;
 mod pool;
 mod scale;
 mod schema;
+mod single;
 mod stamping;
 mod trial;
 
@@ -18,8 +19,9 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::access::Access;
 use super::objects::{Lookup, Named, Objects, StoredRevision, Unavailable, VmName};
-use super::review::Request;
+use super::review::{Request, UserInfo};
 use super::verdict::Verdict;
 use crate::api::{VirtualMachineConfig, VirtualMachinePool};
 use crate::kubevirt::verdict::Verdict as Kubevirts;
@@ -132,6 +134,8 @@ struct Fake {
     /// Whether KubeVirt and what is asked after it take a minute each.
     is_slow: bool,
     panics: bool,
+    /// Nobody may read a config.
+    is_forbidden: bool,
 }
 
 impl Fake {
@@ -170,6 +174,17 @@ impl Fake {
             .iter()
             .find(|config| config["metadata"]["name"] == name)?;
         Some(Arc::new(serde_json::from_value(found.clone()).unwrap()))
+    }
+}
+
+impl Access for Fake {
+    fn may_get_config<'a>(
+        &'a self,
+        user: &'a UserInfo,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Lookup<bool>> {
+        self.answer(!self.is_forbidden && !user.username.is_empty())
     }
 }
 
