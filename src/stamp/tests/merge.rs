@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::items_after_statements,
-    clippy::too_many_lines,
     reason = "tables of what is done to a VM, and what it is to be after that"
 )]
 
