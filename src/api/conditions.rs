@@ -47,6 +47,8 @@ pub mod reasons {
     pub const UPDATED: &str = "SuccessfulUpdate";
     /// VMs were restarted to take on the target revision.
     pub const RESTARTED: &str = "SuccessfulRestart";
+    /// VMs were restarted for the target revision before, and have to be again.
+    pub const RESTARTED_AGAIN: &str = "RestartedAgain";
     /// A VM could not be updated.
     pub const FAILED_UPDATE: &str = "FailedUpdate";
     /// A VM could not be restarted.

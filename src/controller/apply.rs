@@ -23,7 +23,7 @@ use crate::api::POOL_KIND;
 use crate::api::conditions::reasons;
 use crate::cache::Identity;
 use crate::clock;
-use crate::plan::{Action, Failure, Note};
+use crate::plan::{Action, Failure, Kind, Note};
 use crate::stamp;
 
 /// No new call of a kind after so long: what the pool should be may have changed since the plan, and its
@@ -39,6 +39,9 @@ const NAMESPACE_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
 /// A window that has not been used for so long starts small again.
 const WINDOW_FORGOTTEN: Duration = Duration::from_secs(10);
+
+/// A failure after so long without any deed of its kind is a new one: longer than any delay.
+const FAILURES_FORGOTTEN: Duration = Duration::from_mins(30);
 
 /// Pace and failures of one kind of deed.
 #[derive(Debug)]
@@ -72,18 +75,24 @@ impl Pace {
         &self.failed
     }
 
-    /// Takes in how a pass went; says what the next plan is to know of it.
+    /// Takes in how a pass went; says what the next plan is to know of it. A pass in which nothing was done, be it
+    /// that nothing was begun, shows nothing: what fails next waits longer still.
     pub(super) fn end(
         &mut self,
         failed: &[(String, CallFailure)],
         succeeded: bool,
-        reason: &'static str,
+        kind: Kind,
         now: Timestamp,
     ) -> Option<Failure> {
+        if self.used.elapsed() > FAILURES_FORGOTTEN {
+            self.backoff.reset();
+        }
         self.used = Instant::now();
         self.failed = failed.iter().map(|(name, _)| name.clone()).collect();
         let Some((name, first)) = failed.first() else {
-            self.backoff.reset();
+            if succeeded {
+                self.backoff.reset();
+            }
             return None;
         };
         if failed
@@ -101,8 +110,8 @@ impl Pace {
         }
         let asked = failed.iter().filter_map(|(_, f)| f.retry_after()).max();
         let delay = self.backoff.next(asked, succeeded);
-        // What else is throttled keeps its reason: the plan holds back what the reason names.
-        let is_for_all = reason == reasons::FAILED_CREATE
+        // What else is throttled keeps its reason, which says what can't be done.
+        let is_for_all = kind == Kind::Create
             && failed
                 .iter()
                 .any(|(_, f)| matches!(f.category(), Category::Quota | Category::Throttled));
@@ -112,7 +121,11 @@ impl Pace {
         };
         let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
         Some(Failure {
-            reason: if is_for_all { reasons::QUOTA } else { reason },
+            reason: if is_for_all {
+                reasons::QUOTA
+            } else {
+                kind.failed()
+            },
             message: format!("{name}: {}{more}", shortened(&first.to_string())),
             retry_at: now.checked_add(delay).unwrap_or(Timestamp::MAX),
         })
@@ -133,10 +146,10 @@ fn shortened(text: &str) -> String {
 pub(super) struct Applied {
     /// Whether something was done or learnt, so that the next pass has something new to go by.
     pub(super) moved: bool,
-    /// The failures, in the order of the deeds.
-    pub(super) failures: Vec<Failure>,
+    /// What failed, in the order of the deeds; one of a kind.
+    pub(super) failures: Vec<(Kind, Failure)>,
     /// What kinds of deed were tried.
-    pub(super) tried: Vec<&'static str>,
+    pub(super) tried: Vec<Kind>,
     /// What is to be told.
     pub(super) notes: Vec<Note>,
 }
@@ -160,14 +173,14 @@ impl Applied {
         });
     }
 
-    pub(super) fn fail(&mut self, failure: Option<Failure>) {
+    pub(super) fn fail(&mut self, kind: Kind, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.notes.push(Note {
                 warning: true,
                 reason: failure.reason,
                 message: failure.message.clone(),
             });
-            self.failures.push(failure);
+            self.failures.push((kind, failure));
         }
     }
 }
@@ -201,7 +214,7 @@ impl PoolTask {
             self.create_all(pool, source, creates, &mut applied).await;
         }
         if !deletes.is_empty() {
-            self.delete_all(pool, deletes, &mut applied).await;
+            self.delete_all(pool, view, deletes, &mut applied).await;
         }
         if !cleared.is_empty() {
             self.clear_intents(pool, &cleared, &mut applied).await;
@@ -222,13 +235,11 @@ impl PoolTask {
         mut ordinals: Vec<u32>,
         applied: &mut Applied,
     ) {
-        applied.tried.push(reasons::FAILED_CREATE);
+        applied.tried.push(Kind::Create);
         if let Err(failure) = self.co_own(pool, source).await {
             let failed = [(source.revision.id.name.clone(), failure)];
-            let failure = self
-                .creates
-                .end(&failed, false, reasons::FAILED_CREATE, clock::now());
-            applied.fail(failure);
+            let failure = self.creates.end(&failed, false, Kind::Create, clock::now());
+            applied.fail(Kind::Create, failure);
             return;
         }
         let prefix = &source.inputs.vm_prefix;
@@ -251,13 +262,10 @@ impl PoolTask {
         applied.moved |= report.learnt;
         let succeeded = !report.created.is_empty();
         applied.note(reasons::CREATED, "created", &mut report.created);
-        let failure = self.creates.end(
-            &report.failed,
-            succeeded,
-            reasons::FAILED_CREATE,
-            clock::now(),
-        );
-        applied.fail(failure);
+        let failure = self
+            .creates
+            .end(&report.failed, succeeded, Kind::Create, clock::now());
+        applied.fail(Kind::Create, failure);
     }
 
     /// Makes the pool an owner of the revision, before anything is made from it: a config that is deleted
@@ -280,10 +288,25 @@ impl PoolTask {
     async fn delete_all(
         &mut self,
         pool: &Identity,
+        view: &View,
         mut victims: Vec<Victim>,
         applied: &mut Applied,
     ) {
-        applied.tried.push(reasons::FAILED_DELETE);
+        applied.tried.push(Kind::Delete);
+        match self.are_there(pool, &view.snapshot).await {
+            Ok(true) => {}
+            Ok(false) => {
+                // Who goes, if anybody, is decided anew.
+                applied.moved = true;
+                return;
+            }
+            Err(failure) => {
+                let failed = [(pool.name.clone(), failure)];
+                let failure = self.deletes.end(&failed, false, Kind::Delete, clock::now());
+                applied.fail(Kind::Delete, failure);
+                return;
+            }
+        }
         let failed = &self.deletes.failed;
         victims.sort_by_key(|victim| failed.contains(&victim.name));
         let (goes_on, stands) = (self.goes_on(pool), self.stands(pool));
@@ -299,13 +322,10 @@ impl PoolTask {
         applied.moved |= report.learnt;
         let succeeded = !report.deleted.is_empty();
         applied.note(reasons::DELETED, "deleted", &mut report.deleted);
-        let failure = self.deletes.end(
-            &report.failed,
-            succeeded,
-            reasons::FAILED_DELETE,
-            clock::now(),
-        );
-        applied.fail(failure);
+        let failure = self
+            .deletes
+            .end(&report.failed, succeeded, Kind::Delete, clock::now());
+        applied.fail(Kind::Delete, failure);
     }
 
     /// One after the other: they are few, and nobody waits for them.
@@ -315,7 +335,7 @@ impl PoolTask {
         mut vms: Vec<(String, String)>,
         applied: &mut Applied,
     ) {
-        applied.tried.push(reasons::FAILED_RELEASE);
+        applied.tried.push(Kind::Release);
         let before = &self.releases.failed;
         vms.sort_by_key(|(name, _)| before.contains(name));
         let goes_on = self.goes_on(pool);
@@ -347,8 +367,8 @@ impl PoolTask {
         applied.note(reasons::RELEASED, "released", &mut released);
         let failure = self
             .releases
-            .end(&failed, succeeded, reasons::FAILED_RELEASE, clock::now());
-        applied.fail(failure);
+            .end(&failed, succeeded, Kind::Release, clock::now());
+        applied.fail(Kind::Release, failure);
     }
 
     /// Whether another call may be begun: not when the plan no longer [stands](Self::stands), or the pass has

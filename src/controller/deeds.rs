@@ -46,19 +46,25 @@ impl Deeds {
                     uid,
                     vmi_uid,
                     by_delete,
+                    stamp,
+                    while_down,
                 } => deeds.restarts.push(restart::Wanted {
                     name,
                     uid,
                     vmi_uid,
                     by_delete,
+                    stamp,
+                    while_down,
                 }),
                 Action::Update {
                     name,
                     uid,
+                    is_halted,
                     keeps_run_strategy,
                 } => deeds.updates.push(update::Wanted {
                     name,
                     uid,
+                    is_halted,
                     keeps_run_strategy,
                 }),
             }

@@ -15,6 +15,7 @@ use crate::api::intent::Intents;
 use crate::api::{VirtualMachinePool, annotations};
 use crate::cache::Identity;
 use crate::clock;
+use crate::plan::Kind;
 
 /// How often a pool that changes under our hands is read again.
 const ATTEMPTS: usize = 4;
@@ -38,7 +39,7 @@ impl PoolTask {
         mut departing: Vec<Departing>,
         applied: &mut Applied,
     ) {
-        applied.tried.push(reasons::FAILED_DETACH);
+        applied.tried.push(Kind::Detach);
         let before = &self.detaches.failed;
         departing.sort_by_key(|vm| before.contains(&vm.name));
         let goes_on = self.goes_on(pool);
@@ -82,8 +83,8 @@ impl PoolTask {
         }
         let failure = self
             .detaches
-            .end(&failed, succeeded, reasons::FAILED_DETACH, clock::now());
-        applied.fail(failure);
+            .end(&failed, succeeded, Kind::Detach, clock::now());
+        applied.fail(Kind::Detach, failure);
     }
 
     /// Takes what is over off the pool.
@@ -98,7 +99,7 @@ impl PoolTask {
         {
             return;
         }
-        applied.tried.push(reasons::FAILED_DETACH);
+        applied.tried.push(Kind::Clear);
         let failed = match self.clear(pool, uids).await {
             Ok(version) => {
                 self.shared.metrics.did(Deed::Intent);
@@ -112,10 +113,8 @@ impl PoolTask {
             }
         };
         let (succeeded, now) = (failed.is_empty(), clock::now());
-        let failure = self
-            .detaches
-            .end(&failed, succeeded, reasons::FAILED_DETACH, now);
-        applied.fail(failure);
+        let failure = self.clears.end(&failed, succeeded, Kind::Clear, now);
+        applied.fail(Kind::Clear, failure);
     }
 
     /// The version in which the pool is without them; `None` if there is no such pool.

@@ -9,6 +9,7 @@ use super::{restart, update};
 use crate::api::conditions::reasons;
 use crate::cache::Identity;
 use crate::clock;
+use crate::plan::Kind;
 
 impl PoolTask {
     pub(super) async fn update_all(
@@ -18,7 +19,7 @@ impl PoolTask {
         wanted: Vec<update::Wanted>,
         applied: &mut Applied,
     ) {
-        applied.tried.push(reasons::FAILED_UPDATE);
+        applied.tried.push(Kind::Update);
         // A config that is deleted must not take from its members what they are made from.
         let mut report = update::Report::default();
         if let Err(failure) = self.co_own(pool, source).await {
@@ -38,13 +39,10 @@ impl PoolTask {
         applied.moved |= report.learnt;
         let succeeded = !report.updated.is_empty();
         applied.note(reasons::UPDATED, "updated", &mut report.updated);
-        let failure = self.updates.end(
-            &report.failed,
-            succeeded,
-            reasons::FAILED_UPDATE,
-            clock::now(),
-        );
-        applied.fail(failure);
+        let failure = self
+            .updates
+            .end(&report.failed, succeeded, Kind::Update, clock::now());
+        applied.fail(Kind::Update, failure);
         self.note_failed_updates();
     }
 
@@ -54,7 +52,7 @@ impl PoolTask {
         wanted: Vec<restart::Wanted>,
         applied: &mut Applied,
     ) {
-        applied.tried.push(reasons::FAILED_RESTART);
+        applied.tried.push(Kind::Restart);
         let goes_on = self.goes_on(pool);
         let window = self.restarts.begin();
         let mut report = restart::run(
@@ -69,13 +67,10 @@ impl PoolTask {
         applied.moved |= report.learnt;
         let succeeded = !report.restarted.is_empty();
         applied.note(reasons::RESTARTED, "restarted", &mut report.restarted);
-        let failure = self.restarts.end(
-            &report.failed,
-            succeeded,
-            reasons::FAILED_RESTART,
-            clock::now(),
-        );
-        applied.fail(failure);
+        let failure = self
+            .restarts
+            .end(&report.failed, succeeded, Kind::Restart, clock::now());
+        applied.fail(Kind::Restart, failure);
         self.note_failed_updates();
     }
 

@@ -7,6 +7,7 @@
 
 mod apply;
 mod calls;
+mod census;
 mod config_task;
 mod create;
 mod deeds;

@@ -23,7 +23,7 @@ use crate::api::conditions::{reasons, types};
 use crate::api::{API_VERSION, POOL_KIND, VirtualMachinePool, VirtualMachinePoolStatus};
 use crate::cache::{Identity, Key, PoolEntry};
 use crate::clock;
-use crate::plan::{self, Action, Note, Plan};
+use crate::plan::{Action, Note, Plan};
 
 /// Least time between two passes that are made because something changed. The events of 1000 VMs that start
 /// come over some seconds: looking at each would be looking at 1000 VMs 1000 times.
@@ -47,8 +47,11 @@ pub(super) struct PoolTask {
     pub(super) deletes: Pace,
     pub(super) releases: Pace,
     pub(super) detaches: Pace,
+    pub(super) clears: Pace,
     /// Version of the pool in which intents were last cleared: before the cache shows it they look open.
     pub(super) cleared: Option<String>,
+    /// Generation of the pool at which its members were last counted, and found as the cache shows them.
+    pub(super) counted: Option<i64>,
     pub(super) updates: Pace,
     pub(super) restarts: Pace,
     /// UID of the revision that this pool is known to own.
@@ -83,7 +86,9 @@ impl PoolTask {
             deletes: Pace::new(most),
             releases: Pace::new(1),
             detaches: Pace::new(1),
+            clears: Pace::new(1),
             cleared: None,
+            counted: None,
             updates: Pace::new(most),
             restarts: Pace::new(most),
             co_owned: None,
@@ -125,8 +130,8 @@ impl PoolTask {
                 .send(&self.shared.calls, note, clock::now())
                 .await;
         }
-        let is_new_failure = self.take_failures(&applied, now);
-        self.next(&plan, &applied, is_new_failure, status_due)
+        let has_news = self.take_failures(&applied, now);
+        self.next(&plan, &applied, has_news, status_due)
     }
 
     /// Forgets what the caches have caught up with, and reads what they should have shown long ago.
@@ -143,38 +148,33 @@ impl PoolTask {
         );
         if self.met_with != met_with {
             self.met_with = met_with;
-            if let Some(failure) = &mut remembered.failure {
+            for failure in remembered.failures.values_mut() {
                 failure.retry_at = failure.retry_at.min(now);
             }
         }
         overdue::settle(&shared, &self.key, &self.uid, remembered, now).await;
     }
 
-    /// Keeps the first failure; one that is no longer met with is forgotten. Says whether there is a new one.
-    fn take_failures(&mut self, applied: &Applied, now: Timestamp) -> bool {
-        if let Some(failure) = applied.failures.first() {
-            self.remembered.failure = Some(failure.clone());
-            return true;
-        }
-        if let Some(failure) = &self.remembered.failure {
-            let kind = plan::kind_of_failure(failure.reason);
-            // Tried again without failing, or due and not needed any more.
-            if applied.tried.contains(&kind) || failure.retry_at <= now {
-                self.remembered.failure = None;
-                return true;
-            }
-        }
-        false
+    /// Keeps what failed, kind by kind; what is no longer met with is forgotten. Says whether the next plan has
+    /// news to tell. A kind that is held back is not tried, so none brings news more often than it may.
+    pub(super) fn take_failures(&mut self, applied: &Applied, now: Timestamp) -> bool {
+        let known = &mut self.remembered.failures;
+        let before = known.len();
+        // Tried again, or due and not needed any more.
+        known.retain(|kind, failure| !applied.tried.contains(kind) && failure.retry_at > now);
+        let has_news = known.len() < before || !applied.failures.is_empty();
+        known.extend(applied.failures.iter().cloned());
+        has_news
     }
 
     fn next(
         &self,
         plan: &Plan,
         applied: &Applied,
-        is_new_failure: bool,
+        has_news: bool,
         status_due: Option<Instant>,
     ) -> Next {
-        if is_new_failure {
+        if has_news {
             return Next::AtOnce;
         }
         let now = Instant::now();
@@ -188,15 +188,15 @@ impl PoolTask {
             };
         }
         let clock = clock::now();
-        let failure = self.remembered.failure.as_ref();
+        let failures = self.remembered.failures.values();
         [
             plan.wake_at,
             self.remembered.expectations.next_due(),
             self.remembered.live.next_due(),
-            failure.map(|failure| failure.retry_at),
         ]
         .into_iter()
         .flatten()
+        .chain(failures.map(|failure| failure.retry_at))
         .map(|at| {
             let delay = Duration::try_from(at.duration_since(clock)).unwrap_or_default();
             now + delay.max(BREATH)
@@ -325,7 +325,7 @@ fn log(pool: &Identity, view: &View, plan: &Plan, applied: &Applied) {
         failure = applied
             .failures
             .first()
-            .map(|failure| failure.message.as_str()),
+            .map(|(_, failure)| failure.message.as_str()),
         "Carried out a plan"
     );
 }

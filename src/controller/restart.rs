@@ -1,7 +1,8 @@
 //! Restarts instances through KubeVirt's `restart` subresource, which also brings back VMs that a mere delete of
 //! the instance would leave off (`Manual`, `RerunOnFailure`); only `Once` has no other way than that delete. The
 //! subresource takes no precondition, so VM and instance are read right before: an instance that is gone, going
-//! or another one has been restarted already.
+//! or another one has been restarted already, and whom its user protects, what was written anew, or is Ready where it was
+//! chosen for not being so, is left to the next plan.
 
 use super::Shared;
 use super::calls::{CallFailure, Category, Place};
@@ -10,6 +11,7 @@ use super::drive::{Effect, drive};
 use super::metrics::Deed;
 use super::snapshot::Remembered;
 use super::window::Window;
+use crate::api::annotations;
 use crate::cache::Identity;
 use crate::clock;
 use crate::kubevirt::{self, Phase, RunStrategy, VmView, VmiView};
@@ -21,6 +23,8 @@ pub(super) struct Wanted {
     pub(super) uid: String,
     pub(super) vmi_uid: String,
     pub(super) by_delete: bool,
+    pub(super) stamp: Option<String>,
+    pub(super) while_down: bool,
 }
 
 #[derive(Debug)]
@@ -118,14 +122,14 @@ fn effect_of_restart(failure: &CallFailure) -> Effect {
 
 async fn restart(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Outcome {
     let _permit = shared.permit().await;
-    match look(shared, pool, wanted).await {
-        Ok(Look::AsPlanned) => {}
+    let version = match look(shared, pool, wanted).await {
+        Ok(Look::AsPlanned(version)) => version,
         Ok(Look::Ends) => return Outcome::Restarted { by_us: false },
         Ok(Look::Moved(vm)) => return Outcome::Moved(vm),
         Ok(Look::Waits) => return Outcome::Waits,
         Err(failure) => return Outcome::Failed(failure),
-    }
-    let failure = match send(shared, pool, wanted).await {
+    };
+    let failure = match send(shared, pool, wanted, version.as_deref()).await {
         Ok(()) => {
             shared.metrics.did(Deed::Restart);
             return Outcome::Restarted { by_us: true };
@@ -137,14 +141,16 @@ async fn restart(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Outcome {
         Ok(Look::Ends) => Outcome::Restarted { by_us: false },
         Ok(Look::Moved(vm)) => Outcome::Moved(vm),
         Ok(Look::Waits) => Outcome::Waits,
-        Ok(Look::AsPlanned) | Err(_) => Outcome::Failed(failure),
+        // It has changed meanwhile: the cache will show how.
+        Ok(Look::AsPlanned(_)) if wanted.by_delete && failure.is_conflict() => Outcome::Waits,
+        Ok(Look::AsPlanned(_)) | Err(_) => Outcome::Failed(failure),
     }
 }
 
 /// How VM and instance are now.
 enum Look {
-    /// As the plan has seen them.
-    AsPlanned,
+    /// As the plan has seen them; the instance is in this version.
+    AsPlanned(Option<String>),
     /// The instance is gone or going, or is asked to.
     Ends,
     /// The VM is another one, or must not be restarted now.
@@ -171,12 +177,18 @@ async fn look(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Result<Look,
         && vm.is_member_of(&pool.uid)
         && vm.deleting_since.is_none()
         && vm.busy.is_none()
+        && !vm.is_protected_from("update")
+        && vm.annotations.get(annotations::STAMP) == wanted.stamp.as_ref()
         && vm.run_strategy != RunStrategy::Halted
         && (vm.run_strategy == RunStrategy::Once) == wanted.by_delete;
     if !is_it {
         return Ok(Look::Moved(Some(Box::new(vm))));
     }
-    let vmi = vmi?.as_ref().and_then(VmiView::read);
+    let vmi = vmi?;
+    let version = vmi
+        .as_ref()
+        .and_then(|vmi| vmi.metadata.resource_version.clone());
+    let vmi = vmi.as_ref().and_then(VmiView::read);
     let runs = vmi.filter(|vmi| vmi.uid == wanted.vmi_uid && !vmi.deleting);
     Ok(match runs {
         None => Look::Ends,
@@ -184,11 +196,17 @@ async fn look(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Result<Look,
         // A guest that ended by itself is KubeVirt's to start anew, or not; and with its node lost it can't end.
         Some(vmi) if vmi.phase.is_final() || vmi.phase == Phase::Unknown => Look::Waits,
         Some(vmi) if vmi.paused || vmi.busy.is_some() => Look::Waits,
-        Some(_) => Look::AsPlanned,
+        Some(vmi) if wanted.while_down && vmi.is_ready() => Look::Waits,
+        Some(_) => Look::AsPlanned(version),
     })
 }
 
-async fn send(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Result<(), CallFailure> {
+async fn send(
+    shared: &Shared,
+    pool: &Identity,
+    wanted: &Wanted,
+    version: Option<&str>,
+) -> Result<(), CallFailure> {
     if !wanted.by_delete {
         let path = kubevirt::restart_path(&pool.namespace, &wanted.name);
         return shared.calls.put(&path).await;
@@ -199,5 +217,5 @@ async fn send(shared: &Shared, pool: &Identity, wanted: &Wanted) -> Result<(), C
         namespace: &pool.namespace,
         name: &wanted.name,
     };
-    shared.calls.delete(place, &wanted.vmi_uid, None).await
+    shared.calls.delete(place, &wanted.vmi_uid, version).await
 }

@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 
 use super::expectations::{Expectations, cached_version};
 use super::occupied::Numbers;
-use super::target::{relabelled_since, target};
+use super::target::{alike, relabelled_since, target};
 use crate::api::intent::{self, Intent, Verb};
 use crate::api::{VirtualMachinePool, VirtualMachinePoolStatus, annotations};
 use crate::cache::{Caches, Index, PoolEntry, RevisionEntry};
 use crate::kubevirt::{VmView, disk_template_names};
 use crate::plan::intents::{Detach, Intents, Progress};
-use crate::plan::{self, Failure, Limits, Member, Occupied, Snapshot, Target};
+use crate::plan::{self, Failure, Kind, Limits, Member, Occupied, Snapshot, Target};
 use crate::stamp::{self, PoolInputs};
 
 /// What one pass leaves for the next.
@@ -32,8 +32,8 @@ pub(super) struct Remembered {
     pub(super) plan: plan::Memory,
     /// What the last plan said, whether or not it has been written yet.
     pub(super) status: Option<VirtualMachinePoolStatus>,
-    /// What went wrong.
-    pub(super) failure: Option<Failure>,
+    /// What went wrong when it was last tried.
+    pub(super) failures: BTreeMap<Kind, Failure>,
     /// Names of the VMs that could not be updated or restarted the last time.
     pub(super) failed_updates: BTreeSet<String>,
     /// The pool's annotation of what was accepted, as the last plan knew it.
@@ -164,6 +164,7 @@ pub(super) fn build(
         disks_hash: stamp::disks_hash(&revision.spec),
         inputs: inputs.clone(),
         relabelled_since: relabelled_since(caches, revision, &members),
+        alike: alike(caches, revision, &inputs, &members),
         stamp_hash: stamp::stamp_hash(&revision.content_hash, &inputs),
         has_disk_templates: !disk_templates(&revision.spec).is_empty(),
     });
@@ -192,7 +193,7 @@ pub(super) fn build(
             failed_updates: remembered.failed_updates.clone(),
             waiting: remembered.waiting.clone(),
             memory: remembered.plan.clone(),
-            failure: remembered.failure.clone(),
+            failures: remembered.failures.clone(),
             kubevirt_installed: caches.kubevirt_installed(),
             cdi_installed: caches.cdi_installed(),
             limits,

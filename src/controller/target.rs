@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::api::conditions::types;
 use crate::cache::{Caches, PoolEntry, RevisionEntry};
 use crate::plan::{Config, Member};
-use crate::stamp;
+use crate::stamp::{self, PoolInputs};
 
 /// The state of the pool's config, and the revision that new VMs are stamped from: the one that the pool is
 /// pinned to; else that of the config's spec; else, as long as there is none, the newest that there is.
@@ -64,11 +66,7 @@ pub(super) fn relabelled_since(
         let normal = stamp::normalise(&revision.spec);
         normal.pointer("/template/metadata").cloned()
     };
-    let vmis = members.iter().filter_map(|member| member.vmi.as_ref());
-    let started_from: BTreeSet<&String> = vmis
-        .filter_map(|vmi| vmi.revision.as_ref())
-        .filter(|name| **name != target.id.name)
-        .collect();
+    let started_from = started_from(target, members);
     if started_from.is_empty() {
         return BTreeSet::new();
     }
@@ -80,5 +78,45 @@ pub(super) fn relabelled_since(
             revision.is_some_and(|revision| metadata(&revision) != wanted)
         })
         .cloned()
+        .collect()
+}
+
+/// Hashes of the stamps, with these inputs, of revisions that instances of members were started from, as long as
+/// they are there, and that differ from `target` in nothing that KubeVirt compares a running instance with.
+pub(super) fn alike(
+    caches: &Caches,
+    target: &RevisionEntry,
+    inputs: &PoolInputs,
+    members: &[Member],
+) -> BTreeSet<String> {
+    let started_from = started_from(target, members);
+    if started_from.is_empty() {
+        return BTreeSet::new();
+    }
+    let compared = |revision: &RevisionEntry| {
+        let mut spec = stamp::normalise(&revision.spec);
+        if let Some(spec) = spec.as_object_mut() {
+            for key in ["dataVolumeTemplates", "runStrategy", "running"] {
+                spec.remove(key);
+            }
+            let template = spec.get_mut("template").and_then(Value::as_object_mut);
+            template.map(|template| template.remove("metadata"));
+        }
+        spec
+    };
+    let wanted = compared(target);
+    started_from
+        .into_iter()
+        .filter_map(|name| caches.revision(&target.id.namespace, name))
+        .filter(|revision| compared(revision) == wanted)
+        .map(|revision| stamp::stamp_hash(&revision.content_hash, inputs))
+        .collect()
+}
+
+/// Names of the other revisions that instances of members were started from.
+fn started_from<'a>(target: &RevisionEntry, members: &'a [Member]) -> BTreeSet<&'a String> {
+    let vmis = members.iter().filter_map(|member| member.vmi.as_ref());
+    vmis.filter_map(|vmi| vmi.revision.as_ref())
+        .filter(|name| **name != target.id.name)
         .collect()
 }

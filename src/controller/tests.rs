@@ -2,12 +2,15 @@
 
 mod answers;
 mod calls;
+mod census;
 mod declined;
 mod detach;
+mod failures;
 mod follow;
 mod leadership;
 mod occupied;
 mod played;
+mod premises;
 mod revisions;
 mod snapshot;
 mod trial;

@@ -1,6 +1,7 @@
 //! Brings VM objects to the pool's target revision: each is read from the API server, merged with what it was
 //! made from and is to be made from ([`stamp::update`]), and patched, if it still is as it was read. A VM that
-//! turns out to be another one than the plan has seen is left to the next plan.
+//! turns out to be another one than the plan has seen, or is protected, or runs where it was to be written since it
+//! doesn't, is left to the next plan.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::api::{annotations, labels};
 use crate::cache::{Identity, RevisionEntry};
 use crate::clock;
 use crate::kubevirt::{self, RunStrategy, VmView};
+use crate::plan;
 use crate::stamp::{
     self, Base, PoolIdentity, PoolInputs, Revision, StampInput, StampMark, UpdateInput,
 };
@@ -27,6 +29,7 @@ use crate::stamp::{
 pub(super) struct Wanted {
     pub(super) name: String,
     pub(super) uid: String,
+    pub(super) is_halted: bool,
     pub(super) keeps_run_strategy: bool,
 }
 
@@ -128,7 +131,9 @@ impl Updates<'_> {
         let is_it = vm.uid == wanted.uid
             && vm.is_member_of(&self.pool.uid)
             && vm.deleting_since.is_none()
-            && vm.busy.is_none();
+            && vm.busy.is_none()
+            && !vm.is_protected_from("update")
+            && (!wanted.is_halted || plan::may_be_halted(&vm));
         let prefix = &self.source.inputs.vm_prefix;
         let Some(ordinal) = stamp::parse_ordinal(prefix, &vm.name).filter(|_| is_it) else {
             return Outcome::Moved(Some(Box::new(vm)));

@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 
 use super::{ConditionView, LAST_RESTORE, Owner, disk_template_names, seconds, text};
-use crate::api::labels;
+use crate::api::{annotations, labels};
 
 /// A VirtualMachine, cut down. Of a VM that never was ours only name, UID and owner are kept (`labels`,
 /// `annotations` and `disks` are empty), since a cluster may have thousands of them.
@@ -156,6 +156,12 @@ impl VmView {
             start_failures: start_failures(&object.data),
             printable_status: text(&object.data, "/status/printableStatus").to_owned(),
         })
+    }
+
+    /// Whether its user protects it from that: `scale-in` or `update`.
+    pub fn is_protected_from(&self, verb: &str) -> bool {
+        let verbs = self.annotations.get(annotations::PROTECTED);
+        verbs.is_some_and(|verbs| verbs.split(',').any(|one| one.trim() == verb))
     }
 
     /// Whether it is a member of the pool with that UID: by its controller reference alone.

@@ -1,9 +1,43 @@
 //! The deeds that a plan asks for, and how each is made from who it is about.
 
 use super::Member;
-use super::rollout;
+use super::status;
+use crate::api::annotations;
 use crate::api::conditions::reasons;
-use crate::kubevirt::VmView;
+use crate::kubevirt::{RunStrategy, VmView, VmiView};
+
+/// What can fail by itself, and is held back by itself. In the order in which failures are told.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// VMs are made.
+    Create,
+    /// Members are deleted.
+    Delete,
+    /// Members leave the pool, whole.
+    Detach,
+    /// Members' objects are written.
+    Update,
+    /// Members' instances are restarted.
+    Restart,
+    /// Former members lose what they have of ours.
+    Release,
+    /// What is over is taken off the pool.
+    Clear,
+}
+
+impl Kind {
+    /// The reason under which its failure is reported if nothing more is known; one of `conditions::reasons`.
+    pub fn failed(self) -> &'static str {
+        match self {
+            Self::Create => reasons::FAILED_CREATE,
+            Self::Delete => reasons::FAILED_DELETE,
+            Self::Clear | Self::Detach => reasons::FAILED_DETACH,
+            Self::Update => reasons::FAILED_UPDATE,
+            Self::Restart => reasons::FAILED_RESTART,
+            Self::Release => reasons::FAILED_RELEASE,
+        }
+    }
+}
 
 /// One deed. The reason reaches log and event.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -54,6 +88,10 @@ pub enum Action {
         vmi_uid: String,
         /// By deleting the instance: KubeVirt starts it anew, and refuses to restart it otherwise.
         by_delete: bool,
+        /// Precondition: what the object is stamped with; another write may need no restart.
+        stamp: Option<String>,
+        /// It was chosen while it was not Ready: one that has become so meanwhile is for the next plan.
+        while_down: bool,
     },
     /// Bring this member's VM object to the target revision.
     Update {
@@ -61,12 +99,27 @@ pub enum Action {
         name: String,
         /// Precondition.
         uid: String,
+        /// It is written at once since it doesn't run: not if it was started meanwhile.
+        is_halted: bool,
         /// Leave the run strategy of a VM that is meant to run alone.
         keeps_run_strategy: bool,
     },
 }
 
 impl Action {
+    /// What it fails together with.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Create { .. } => Kind::Create,
+            Self::Delete { .. } => Kind::Delete,
+            Self::ClearIntents { .. } => Kind::Clear,
+            Self::Detach { .. } => Kind::Detach,
+            Self::Release { .. } => Kind::Release,
+            Self::Restart { .. } => Kind::Restart,
+            Self::Update { .. } => Kind::Update,
+        }
+    }
+
     /// The reason under which it is reported when it was done; one of `conditions::reasons`.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -105,7 +158,9 @@ pub(super) fn restart(member: &Member) -> Action {
         name: member.vm.name.clone(),
         uid: member.vm.uid.clone(),
         vmi_uid: instance.map(|vmi| vmi.uid.clone()).unwrap_or_default(),
-        by_delete: rollout::restarts_by_delete(member),
+        by_delete: restarts_by_delete(member),
+        stamp: member.vm.annotations.get(annotations::STAMP).cloned(),
+        while_down: !instance.is_some_and(VmiView::is_ready),
     }
 }
 
@@ -113,6 +168,12 @@ pub(super) fn update_of(member: &Member, keeps_run_strategy: bool) -> Action {
     Action::Update {
         name: member.vm.name.clone(),
         uid: member.vm.uid.clone(),
+        is_halted: status::is_halted(member),
         keeps_run_strategy,
     }
+}
+
+/// Whether an instance of this run strategy is started anew when it is deleted, and can't be restarted.
+fn restarts_by_delete(member: &Member) -> bool {
+    member.vm.run_strategy == RunStrategy::Once
 }

@@ -20,10 +20,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::membership::Membership;
 use super::rollout::Rollout;
-use super::rollout_conditions::{blocked, disks_outdated, rolling_out, waiting};
+use super::rollout_conditions::{blocked, disks_outdated, restarted_again, rolling_out, waiting};
 use super::scale_in::ScaleIn;
 use super::scale_out::ScaleOut;
-use super::{Config, Note, Snapshot};
+use super::{Config, Failure, Kind, Note, Snapshot};
 use crate::api::conditions::{reasons, types};
 use crate::api::pool::VirtualMachinePoolStatus;
 
@@ -123,10 +123,11 @@ pub(super) fn events(findings: &Findings<'_>) -> Vec<Note> {
         (true, None) => note(false, reasons::RESUMED, "no longer paused".to_owned()),
         (true, Some(_)) | (false, None) => {}
     }
-    for (kind, why) in [
+    let blocked = [
         (types::SCALE_IN_BLOCKED, &findings.scale_in.blocked),
         (types::UPDATE_BLOCKED, &findings.rollout.blocked),
-    ] {
+    ];
+    for (kind, why) in blocked {
         let told = stored(&pool.status, kind)
             .is_some_and(|c| c.status == "True" && c.observed_generation == Some(pool.generation));
         if let (Some(why), false) = (why, told) {
@@ -139,6 +140,9 @@ pub(super) fn events(findings: &Findings<'_>) -> Vec<Note> {
         && before.is_none_or(|before| before.reason != verdict.reason)
     {
         note(true, verdict.reason, verdict.message);
+    }
+    if let Some(message) = restarted_again(findings) {
+        note(true, reasons::RESTARTED_AGAIN, message);
     }
     let new: Vec<String> = findings
         .scale_out
@@ -334,19 +338,29 @@ fn scaling_in(findings: &Findings<'_>) -> Verdict {
     }
 }
 
+/// All that failed and is needed still, in the order of the kinds; the first one gives the reason. The messages
+/// are bounded each, and there are few kinds.
 fn replica_failure(findings: &Findings<'_>) -> Option<Verdict> {
-    let failure = findings.snapshot.failure.as_ref()?;
     let missing = findings
         .members
         .missing(findings.snapshot.pool.spec.replicas());
-    let needed = match failure.reason {
-        reasons::FAILED_DELETE => findings.surplus > 0,
-        reasons::FAILED_DETACH => !findings.members.detaching.is_empty(),
-        reasons::FAILED_RELEASE => findings.former > 0,
-        reasons::FAILED_RESTART | reasons::FAILED_UPDATE => findings.rollout.pending > 0,
-        _ => missing > 0,
+    let is_needed = |kind: Kind| match kind {
+        Kind::Create => missing > 0,
+        Kind::Delete => findings.surplus > 0,
+        Kind::Detach => !findings.members.detaching.is_empty(),
+        Kind::Release => findings.former > 0,
+        Kind::Restart | Kind::Update => findings.rollout.pending > 0,
+        Kind::Clear => !findings.snapshot.intents.detach.is_empty(),
     };
-    needed.then(|| Verdict::new("True", failure.reason, failure.message.clone()))
+    let failures = findings.snapshot.failures.iter();
+    let needed: Vec<&Failure> = failures
+        .filter(|(kind, _)| is_needed(**kind))
+        .map(|(_, failure)| failure)
+        .collect();
+    let first = needed.first()?;
+    let mut messages: Vec<&str> = needed.iter().map(|one| one.message.as_str()).collect();
+    messages.dedup();
+    Some(Verdict::new("True", first.reason, messages.join("; ")))
 }
 
 fn paused(findings: &Findings<'_>) -> Option<Verdict> {

@@ -5,8 +5,8 @@
 //! Scaling out and in never happen in one plan, and what was answered but is not seen yet is counted as done
 //! (`expected_creates`, `expected_deletes`), so that a stale cache makes no VM too many and deletes none
 //! twice. A paused pool and one that is being deleted get no action; their status goes on. What failed is
-//! held back until [`Failure::retry_at`]: deletes after a refused delete, else creates. A release is never
-//! urgent, so any failure holds it back: of two kinds that fail in turn, one is always waited for.
+//! held back until [`Failure::retry_at`], kind by kind: whatever else fails or succeeds meanwhile, no kind is
+//! tried more often than its own failures allow.
 
 mod action;
 mod budget;
@@ -15,6 +15,7 @@ pub mod intents;
 mod membership;
 mod pace;
 mod progress;
+mod restarts;
 mod rollout;
 mod rollout_conditions;
 mod scale_in;
@@ -25,24 +26,25 @@ mod status;
 mod update_strategy;
 
 pub use scale_out::patience_seconds;
+pub use status::may_be_halted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
-pub use self::action::Action;
+pub use self::action::{Action, Kind};
 use self::action::{create, delete, release, restart, update_of};
 use self::conditions::Findings;
 use self::intents::{Asked, Intents};
 use self::membership::Membership;
 use self::pace::Pace;
 pub use self::progress::Progress;
+pub use self::restarts::Restarts;
 use self::rollout::Rollout;
 use self::scale_in::ScaleIn;
 use self::scale_out::ScaleOut;
 use self::status::earliest;
 use crate::api::annotations;
-use crate::api::conditions::reasons;
 use crate::api::{VirtualMachinePoolSpec, VirtualMachinePoolStatus};
 use crate::kubevirt::{VmView, VmiView};
 use crate::stamp::PoolInputs;
@@ -80,8 +82,8 @@ pub struct Snapshot {
     pub waiting: BTreeMap<u32, Timestamp>,
     /// From the last [`Plan::memory`].
     pub memory: Memory,
-    /// What went wrong in the last pass.
-    pub failure: Option<Failure>,
+    /// What went wrong when it was last tried.
+    pub failures: BTreeMap<Kind, Failure>,
     /// Whether KubeVirt's CRDs are installed.
     pub kubevirt_installed: bool,
     /// Whether CDI's CRDs are installed.
@@ -106,6 +108,8 @@ pub struct Memory {
     /// Since when members that are to be updated have been seen unavailable, by UID, of those whose conditions
     /// don't say.
     pub unavailable_since: BTreeMap<String, Timestamp>,
+    /// How often members were restarted for the target, by UID.
+    pub restarts: BTreeMap<String, Restarts>,
     /// What there was when something last became updated or available, while there is something to wait for.
     pub progress: Option<Progress>,
 }
@@ -156,6 +160,9 @@ pub struct Target {
     /// Names of the revisions that members' instances were started from and whose template has other labels or
     /// annotations: KubeVirt doesn't ask for a restart because of those.
     pub relabelled_since: BTreeSet<String>,
+    /// Hashes of the stamps that members' instances were started with and that have all that KubeVirt compares as
+    /// this one has: if it asks for a restart, then for somebody else's write.
+    pub alike: BTreeSet<String>,
     /// Hash of revision content and pool inputs (`stamp::revision::stamp_hash`).
     pub stamp_hash: String,
     /// Whether the revision has disk templates: then CDI is needed.
@@ -191,15 +198,23 @@ pub enum Occupied {
     },
 }
 
-/// What went wrong in the last pass, and when to try again.
+/// What went wrong with deeds of one kind, and when to try again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
     /// One of `conditions::reasons`.
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// What failed is not tried before then: what [`kind_of_failure`] says; and no release after any.
+    /// No deed of the kind is tried before then.
     pub retry_at: Timestamp,
+}
+
+impl Snapshot {
+    /// Until when no deed of that kind is tried, if so: its last one has failed.
+    pub(crate) fn held(&self, kind: Kind, now: Timestamp) -> Option<Timestamp> {
+        let failure = self.failures.get(&kind)?;
+        Some(failure.retry_at).filter(|until| *until > now)
+    }
 }
 
 /// Limits from the command line.
@@ -250,8 +265,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         ..ScaleOut::default()
     };
     let scale_in = choose_leaving(snapshot, &members, acts);
-    let mut former = former_members(snapshot);
-    former.retain(|_| acts);
+    let former = former_members(snapshot, acts);
     if acts && conditions::can_stamp(snapshot) {
         scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, &vacated, now);
     }
@@ -299,6 +313,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
             removed: scale_in::removed(snapshot, &members, &scale_in),
             vacated: scale_out.vacated,
             unavailable_since: rollout.unavailable_since,
+            restarts: rollout.restarts,
             progress: progress.known,
         },
     }
@@ -328,18 +343,18 @@ fn actions(
     scale_in: &ScaleIn<'_>,
     rollout: &Rollout<'_>,
 ) -> Vec<Action> {
-    let mut actions = pace.take(reasons::FAILED_DETACH, asked.detach.into_iter());
-    actions.extend(pace.take(reasons::FAILED_RELEASE, former.into_iter().map(release)));
+    let mut actions = pace.take(Kind::Detach, asked.detach.into_iter());
+    actions.extend(pace.take(Kind::Release, former.into_iter().map(release)));
     let create = scale_out.create.iter().copied().map(create);
-    actions.extend(pace.take(reasons::FAILED_CREATE, create));
+    actions.extend(pace.take(Kind::Create, create));
     let delete = scale_in.remove.iter().copied().map(delete);
-    actions.extend(pace.take(reasons::FAILED_DELETE, delete));
+    actions.extend(pace.take(Kind::Delete, delete));
     let update = rollout.update.iter().copied();
     let update = update.map(|member| update_of(member, rollout.keeps_run_strategy));
-    actions.extend(pace.take(reasons::FAILED_UPDATE, update));
+    actions.extend(pace.take(Kind::Update, update));
     let restart = rollout.restart.iter().copied().map(restart);
-    actions.extend(pace.take(reasons::FAILED_RESTART, restart));
-    actions.extend(pace.take(reasons::FAILED_DETACH, asked.clear.into_iter()));
+    actions.extend(pace.take(Kind::Restart, restart));
+    actions.extend(pace.take(Kind::Clear, asked.clear.into_iter()));
     actions
 }
 
@@ -358,16 +373,18 @@ fn follow<'a>(
     }
     Rollout {
         pending: rollout.pending,
+        restarts: snapshot.memory.restarts.clone(),
         ..Rollout::default()
     }
 }
 
-/// Former members that still carry our marks and stay.
-fn former_members(snapshot: &Snapshot) -> Vec<&VmView> {
+/// Former members that still carry our marks and stay, if anything is done.
+fn former_members(snapshot: &Snapshot, acts: bool) -> Vec<&VmView> {
     let uid = &snapshot.pool.uid;
     snapshot
         .former
         .iter()
+        .filter(|_| acts)
         .filter(|vm| vm.deleting_since.is_none() && !vm.is_member_of(uid))
         .filter(|vm| vm.annotations.get(annotations::MEMBER_OF) == Some(uid))
         .collect()
@@ -388,18 +405,6 @@ fn reported_taken(
     }
     reported.extend(scale_out.taken.keys());
     reported
-}
-
-/// The kind of deed that a failure with this reason is one of.
-pub fn kind_of_failure(reason: &'static str) -> &'static str {
-    match reason {
-        reasons::FAILED_DELETE
-        | reasons::FAILED_DETACH
-        | reasons::FAILED_RELEASE
-        | reasons::FAILED_RESTART
-        | reasons::FAILED_UPDATE => reason,
-        _ => reasons::FAILED_CREATE,
-    }
 }
 
 #[cfg(test)]

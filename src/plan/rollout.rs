@@ -27,17 +27,18 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::budget::Budget;
 use super::membership::{Membership, is_marked};
+use super::restarts;
 use super::scale_in::Blocked;
 use super::scale_out::deadline;
 use super::selection::{self, Seed};
 use super::stage::{Stage, stage};
 use super::status::{State, earliest};
 use super::update_strategy::{Strategy, strategy};
-use super::{Config, Member, Snapshot, Target};
+use super::{Config, Kind, Member, Snapshot, Target};
 use crate::api::conditions::reasons;
 use crate::api::pool::BasePolicy;
 use crate::api::{annotations, quantity};
-use crate::kubevirt::{Phase, RunStrategy};
+use crate::kubevirt::Phase;
 
 /// KubeVirt's words for an instance that doesn't get well by being waited for.
 const STUCK: [&str; 6] = [
@@ -70,6 +71,10 @@ pub(super) struct Rollout<'a> {
     pub(super) next: Option<Timestamp>,
     /// For [`super::Memory::unavailable_since`].
     pub(super) unavailable_since: BTreeMap<String, Timestamp>,
+    /// For [`super::Memory::restarts`].
+    pub(super) restarts: restarts::ByMember,
+    /// Names of those who are restarted now, and were before for this very target.
+    pub(super) restarted_again: Vec<String>,
 }
 
 /// Chooses who is written and who is restarted. `states` are those of `members.live`; those in `leaving` are
@@ -105,8 +110,11 @@ pub(super) fn choose<'a>(
         Strategy::Opportunistic => opportunistic(&candidates),
         Strategy::Proactive(policy) => {
             let mut round = Round::new(snapshot, target, now);
+            round.rollout.restarts =
+                restarts::known(&snapshot.memory.restarts, target, &members.live);
             round.spend(members, &candidates);
             round.choose(candidates, policy);
+            round.note_restarts();
             round.rollout
         }
     }
@@ -159,8 +167,7 @@ impl Candidate<'_> {
     }
 
     fn is_protected(&self) -> bool {
-        let verbs = self.member.vm.annotations.get(annotations::PROTECTED);
-        verbs.is_some_and(|verbs| verbs.split(',').any(|verb| verb.trim() == "update"))
+        self.member.vm.is_protected_from("update")
     }
 }
 
@@ -213,6 +220,12 @@ impl<'s, 'a> Round<'s, 'a> {
                 protected += 1;
             } else if let Some(why) = candidate.deferred() {
                 self.wait(candidate, why);
+            } else if self.was_in_vain(candidate) {
+                self.wait(
+                    candidate,
+                    "it was restarted, and its instance is of another revision again: does something put its \
+                     template back?",
+                );
             } else if self.is_due_at_once(candidate) {
                 self.take(candidate);
             } else if candidate.state == State::Unavailable {
@@ -245,6 +258,32 @@ impl<'s, 'a> Round<'s, 'a> {
             self.rollout.update.push(candidate.member);
         } else {
             self.rollout.restart.push(candidate.member);
+        }
+    }
+
+    /// Whether it was restarted for this target already and is left alone for now.
+    fn was_in_vain(&mut self, candidate: Candidate<'_>) -> bool {
+        let until = Some(candidate)
+            .filter(|candidate| candidate.stage == Stage::RestartDue)
+            .and_then(|due| restarts::in_vain(&self.rollout.restarts, due.member, self.now))
+            .map(|(_, until)| until)
+            .filter(|until| *until > self.now);
+        self.rollout.next = until.into_iter().fold(self.rollout.next, earliest);
+        until.is_some()
+    }
+
+    fn note_restarts(&mut self) {
+        if self.held(Kind::Restart).is_some() {
+            return;
+        }
+        let known = &mut self.rollout.restarts;
+        for member in &self.rollout.restart {
+            if let Some((times, _)) = restarts::in_vain(known, member, self.now) {
+                let name = &member.vm.name;
+                let again = format!("{name} ({times} times before)");
+                self.rollout.restarted_again.push(again);
+            }
+            restarts::note(known, self.target, member, self.now);
         }
     }
 
@@ -307,7 +346,17 @@ impl<'s, 'a> Round<'s, 'a> {
             .into_iter()
             .partition(|due| failed.contains(&due.member.vm.name));
         let mut left = 0;
-        for group in [due, outdated, due_again] {
+        for (kind, group) in [
+            (Kind::Restart, due),
+            (Kind::Update, outdated),
+            (Kind::Restart, due_again),
+        ] {
+            if let Some(until) = self.held(kind) {
+                if !group.is_empty() {
+                    self.rollout.next = earliest(self.rollout.next, until);
+                }
+                continue;
+            }
             for (at, candidate) in self.sorted(&group, policy).into_iter().enumerate() {
                 if !self.budget.take() {
                     left += group.len() - at;
@@ -320,6 +369,17 @@ impl<'s, 'a> Round<'s, 'a> {
             let down = self.budget.spent();
             let waiting = format!("{left} more (maxUnavailable is spent on {down})");
             self.rollout.waiting.push(waiting);
+        }
+    }
+
+    /// Until when no available member takes part in deeds of that kind: what is held back by a failure must not
+    /// take the budget from what isn't. And nobody is written whom nobody could restart, or a revision that nobody
+    /// has tried would spread through the pool.
+    fn held(&self, kind: Kind) -> Option<Timestamp> {
+        let held = |kind| self.snapshot.held(kind, self.now);
+        match kind {
+            Kind::Update => held(Kind::Update).max(held(Kind::Restart)),
+            _ => held(kind),
         }
     }
 
@@ -386,22 +446,4 @@ fn unsupported<'a>(candidates: &[Candidate<'a>], what: &str) -> Rollout<'a> {
         }),
         ..Rollout::default()
     }
-}
-
-/// Names of live members that keep disks which are not of the target's templates.
-pub(super) fn with_other_disks(snapshot: &Snapshot, members: &Membership<'_>) -> BTreeSet<String> {
-    let Some(target) = &snapshot.target else {
-        return BTreeSet::new();
-    };
-    let keeps = |member: &&&Member| {
-        let made_of = member.vm.annotations.get(annotations::DISKS_OF);
-        made_of.is_some_and(|made_of| *made_of != target.disks_hash)
-    };
-    let names = members.live.iter().filter(keeps);
-    names.map(|member| member.vm.name.clone()).collect()
-}
-
-/// Whether an instance of this run strategy is started anew when it is deleted, and can't be restarted.
-pub(super) fn restarts_by_delete(member: &Member) -> bool {
-    member.vm.run_strategy == RunStrategy::Once
 }

@@ -110,7 +110,7 @@ fn choose_proactive<'a>(
         .live
         .iter()
         .copied()
-        .filter(|member| is_marked(member) && !is_protected(member))
+        .filter(|member| is_marked(member) && !member.vm.is_protected_from("scale-in"))
         .collect();
     let short = surplus.saturating_sub(candidates.len());
     let seed = Seed {
@@ -129,14 +129,6 @@ fn choose_proactive<'a>(
             ),
         }),
     }
-}
-
-fn is_protected(member: &Member) -> bool {
-    member
-        .vm
-        .annotations
-        .get(annotations::PROTECTED)
-        .is_some_and(|verbs| verbs.split(',').any(|verb| verb.trim() == "scale-in"))
 }
 
 fn strategy(spec: Option<&ScaleInStrategy>) -> Strategy {

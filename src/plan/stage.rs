@@ -35,8 +35,12 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
     if snapshot.expected_updates.contains(&vm.uid) {
         return Stage::Unseen;
     }
-    let label = vm.labels.get(labels::REVISION);
-    let is_labelled = label.is_none_or(|label| *label == target.revision);
+    // What puts back the template alone leaves the VM's own label as it is, and the next instance is of another
+    // revision then.
+    let is_labelled = [&vm.labels, &vm.template_labels].into_iter().all(|labels| {
+        let label = labels.get(labels::REVISION);
+        label.is_none_or(|label| *label == target.revision)
+    });
     if !is_updated(member, target) || !is_labelled {
         return Stage::Outdated {
             reaches_instance: reaches_instance(member, target),
@@ -56,7 +60,9 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
     if snapshot.expected_restarts.contains(&vmi.uid) || vm.has_requests {
         return Stage::Restarting;
     }
-    let is_of_another = vmi.revision.as_ref() != Some(&target.revision);
+    // One that doesn't say is left to KubeVirt's judgement, or it would be restarted without end.
+    let revision = vmi.revision.as_ref();
+    let is_of_another = revision.is_some_and(|revision| *revision != target.revision);
     if state == State::Unavailable && vmi.phase != Phase::Running && is_of_another {
         // It was written because it doesn't get to run, and there is nothing to lose.
         return Stage::RestartDue;
@@ -68,7 +74,11 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
         .revision
         .as_ref()
         .is_some_and(|revision| target.relabelled_since.contains(revision));
-    if vm.restart_required || is_relabelled {
+    let is_ours = vmi
+        .stamp_hash
+        .as_ref()
+        .is_none_or(|hash| !target.alike.contains(hash));
+    if (vm.restart_required && is_ours) || is_relabelled {
         Stage::RestartDue
     } else {
         Stage::Current

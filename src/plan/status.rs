@@ -16,7 +16,7 @@ use super::stage::{self, Stage};
 use super::{Member, Snapshot};
 use crate::api::labels;
 use crate::api::pool::VirtualMachinePoolStatus;
-use crate::kubevirt::{Phase, RunStrategy, VmiView};
+use crate::kubevirt::{Phase, RunStrategy, VmView, VmiView};
 
 /// What every live member is exactly one of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -129,18 +129,25 @@ fn count_revisions(
 /// that leaves it at that. A `Manual` guest that shut itself down is as good as one that was stopped. One whose
 /// instance is going away to be started anew is none: where that can't be told from the instance, whose cache may
 /// be behind, the VM has to show that it has stopped.
-fn is_halted(member: &Member) -> bool {
-    let vm = &member.vm;
+pub(super) fn is_halted(member: &Member) -> bool {
     let phase = member.vmi.as_ref().map(|vmi| vmi.phase);
     let ended = phase == Some(Phase::Succeeded);
+    may_be_halted(&member.vm)
+        && match &member.vm.run_strategy {
+            RunStrategy::Once => ended && member.vmi.as_ref().is_some_and(|vmi| !vmi.deleting),
+            RunStrategy::Manual | RunStrategy::RerunOnFailure => phase.is_none() || ended,
+            RunStrategy::Always | RunStrategy::Halted | RunStrategy::Other(_) => true,
+        }
+}
+
+/// Whether a VM is meant not to run, as far as its object alone tells.
+pub fn may_be_halted(vm: &VmView) -> bool {
     match &vm.run_strategy {
         RunStrategy::Halted => true,
         RunStrategy::Manual | RunStrategy::RerunOnFailure => {
-            (phase.is_none() || ended)
-                && !vm.start_requested
-                && matches!(vm.printable_status.as_str(), "" | "Stopped")
+            !vm.start_requested && matches!(vm.printable_status.as_str(), "" | "Stopped")
         }
-        RunStrategy::Once => ended && member.vmi.as_ref().is_some_and(|vmi| !vmi.deleting),
+        RunStrategy::Once => !vm.start_requested,
         RunStrategy::Always | RunStrategy::Other(_) => false,
     }
 }

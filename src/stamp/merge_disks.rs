@@ -34,6 +34,8 @@ pub(super) struct Volumes {
     /// Names of volumes that are not as the config says, because somebody else decided: their devices are
     /// left alone.
     foreign: BTreeSet<String>,
+    /// Names of the disks that the VM's volumes are on before the merge.
+    in_use: BTreeSet<String>,
 }
 
 impl Volumes {
@@ -53,7 +55,12 @@ impl Volumes {
             }
             outcome.volume
         });
-        Self { merged, foreign }
+        let live = volumes.live.and_then(Value::as_array).into_iter().flatten();
+        Self {
+            merged,
+            foreign,
+            in_use: live.flat_map(disk_names).map(str::to_owned).collect(),
+        }
     }
 
     /// What the volumes are to be.
@@ -70,20 +77,22 @@ impl Volumes {
         }
     }
 
-    /// What the disk templates are to be: those that are there, and the new ones that a volume uses.
+    /// What the disk templates are to be: those that are there, and the new ones that a volume uses. New to this VM:
+    /// one that the config has had for long may never have come to it, as none of its volumes was put on that disk.
     pub(super) fn templates(&self, sides: Sides<'_>, path: &str) -> Option<Value> {
-        if is_same_or_absent(sides.base, sides.target) {
-            return sides.live.cloned();
-        }
         let volumes = self.merged.iter().flatten();
         let used: BTreeSet<&str> = volumes.flat_map(disk_names).collect();
+        let is_added = |disk: &str| used.contains(disk) && !self.in_use.contains(disk);
+        if is_same_or_absent(sides.base, sides.target) && !used.iter().any(|disk| is_added(disk)) {
+            return sides.live.cloned();
+        }
         let merged = by_key(sides, path, |sides| match (sides.base, sides.live) {
             (_, Some(live)) => Some(live.clone()),
-            (Some(_), None) => None,
-            (None, None) => {
+            (base, None) => {
                 let template = sides.target?;
                 let name = template.pointer("/metadata/name")?.as_str()?;
-                used.contains(name).then(|| template.clone())
+                let is_needed = used.contains(name) && (base.is_none() || is_added(name));
+                is_needed.then(|| template.clone())
             }
         });
         match merged {

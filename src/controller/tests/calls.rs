@@ -6,7 +6,9 @@ use super::super::fixtures::{NAMESPACE, Object, caches, config, pool, revision, 
 use super::super::release::release;
 use super::super::snapshot::{Remembered, build};
 use super::super::supervise::{Actor as _, Next};
-use super::played::{STATUS, VMS, api_server, owned_revision, shared, spec, status, task, world};
+use super::played::{
+    STATUS, VMS, api_server, list, owned_revision, shared, spec, status, task, world,
+};
 use crate::api::annotations;
 use crate::cache::Step;
 use crate::plan::{self, Limits};
@@ -175,6 +177,10 @@ async fn a_delete_of_a_vm_that_has_moved_on_is_decided_anew() {
     let caches = world(0).vm(member(100)).done();
     let (client, calls) = api_server(|call, nth| match (call, nth) {
         ("DELETE virtualmachines/web-1", 1) => Some((409, status(409, "Conflict", "has changed"))),
+        ("GET virtualmachines", _) => {
+            let there = vm("web-1").owner("web", "uid-web").member_of("uid-web");
+            Some((200, list([there])))
+        }
         ("GET virtualmachines/web-1", _) => {
             let newer = vm("web-1").owner("web", "uid-web").version(150);
             Some((200, newer.member_of("uid-web").0))

@@ -5,16 +5,17 @@ use serde_json::{Value, json};
 
 use super::super::fixtures::{Filled, Object, caches, config, pool, revision, vm, vmi};
 use super::super::supervise::{Actor as _, Next};
-use super::played::{STATUS, api_server, shared, status, task};
+use super::played::{STATUS, VMS, api_server, shared, status, task};
 use crate::api::{annotations, labels};
+use crate::plan::Kind;
 use crate::stamp::{PoolInputs, StampMark, revision_hash, revision_name};
 
 /// The spec before the config was edited.
-fn old_spec() -> Value {
+pub(super) fn old_spec() -> Value {
     json!({"runStrategy": "Always", "template": {"spec": {"domain": {}}}})
 }
 
-fn new_spec() -> Value {
+pub(super) fn new_spec() -> Value {
     let mut spec = old_spec();
     spec["template"]["spec"]["hostname"] = json!("new");
     spec
@@ -33,7 +34,7 @@ fn name_of(spec: &Value) -> String {
 }
 
 /// A running member whose object is at `of`.
-fn member(name: &str, of: &Value) -> Object {
+pub(super) fn member(name: &str, of: &Value) -> Object {
     let mut vm = vm(name).owner("web", "uid-web").member_of("uid-web");
     vm.0["spec"] = of.clone();
     vm.0["metadata"]["annotations"][annotations::STAMP] = mark(of).to_annotation().into();
@@ -43,14 +44,14 @@ fn member(name: &str, of: &Value) -> Object {
 }
 
 /// One whose object is at the new spec and whose instance has to be restarted.
-fn due(name: &str) -> Object {
+pub(super) fn due(name: &str) -> Object {
     let mut vm = member(name, &new_spec());
     vm.0["status"]["conditions"] = json!([{"type": "RestartRequired", "status": "True"}]);
     vm
 }
 
 /// Its instance, started from the old spec and Ready.
-fn instance(name: &str) -> Object {
+pub(super) fn instance(name: &str) -> Object {
     let mut vmi = vmi(name);
     vmi.0["metadata"]["annotations"] = json!({annotations::STAMP_HASH: mark(&old_spec()).hash});
     vmi.0["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
@@ -58,7 +59,7 @@ fn instance(name: &str) -> Object {
 }
 
 /// A pool whose config has been edited.
-fn edited(replicas: u32, unavailable: u32) -> Filled {
+pub(super) fn edited(replicas: u32, unavailable: u32) -> Filled {
     let owned = |spec, number| {
         let revision = revision("desktop", spec, number);
         revision.owned_by(
@@ -76,17 +77,17 @@ fn edited(replicas: u32, unavailable: u32) -> Filled {
         .revision(owned(new_spec(), 2))
 }
 
-const GET_VM: &str = "GET virtualmachines/web-1";
-const GET_VMI: &str = "GET virtualmachineinstances/web-1";
-const PATCH: &str = "PATCH virtualmachines/web-1";
-const RESTART: &str = "PUT virtualmachines/web-1/restart";
+pub(super) const GET_VM: &str = "GET virtualmachines/web-1";
+pub(super) const GET_VMI: &str = "GET virtualmachineinstances/web-1";
+pub(super) const PATCH: &str = "PATCH virtualmachines/web-1";
+pub(super) const RESTART: &str = "PUT virtualmachines/web-1/restart";
 
 fn one_outdated() -> Filled {
     let vm = member("web-1", &old_spec());
     edited(1, 1).vm(vm).vmi(instance("web-1"))
 }
 
-fn one_due() -> Filled {
+pub(super) fn one_due() -> Filled {
     edited(1, 1).vm(due("web-1")).vmi(instance("web-1"))
 }
 
@@ -167,7 +168,7 @@ async fn a_refused_update_is_a_failure_that_is_said_and_tried_again_later() {
     });
     let mut task = task(&shared(client, one_outdated().done()));
     task.pass().await;
-    let failure = task.remembered.failure.clone().unwrap();
+    let failure = task.remembered.failures[&Kind::Update].clone();
     assert_eq!(failure.reason, "FailedUpdate");
     assert!(
         failure.message.contains("virt-api says no"),
@@ -302,6 +303,30 @@ async fn a_restart_that_is_refused_to_one_vm_stops_no_other() {
     for name in names {
         let put = format!("PUT virtualmachines/{name}/restart");
         assert!(made.contains(&put), "{put}: {made:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_kinds_of_deed_that_fail_in_turn_are_both_held_back() {
+    let (client, calls) = api_server(|call, _| match call {
+        GET_VM => Some((200, due("web-1").0)),
+        GET_VMI => Some((200, instance("web-1").0)),
+        RESTART => Some((500, status(500, "InternalError", "virt-api is down"))),
+        VMS => Some((403, status(403, "Forbidden", "exceeded quota: vms"))),
+        _ => None,
+    });
+    let filled = edited(2, 2).vm(due("web-1")).vmi(instance("web-1"));
+    let mut task = task(&shared(client, filled.done()));
+    assert_eq!(task.pass().await, Next::AtOnce, "it is to be said");
+    let held: Vec<Kind> = task.remembered.failures.keys().copied().collect();
+    assert_eq!(held, [Kind::Create, Kind::Restart]);
+    calls.take();
+    for _ in 0..5 {
+        let next = task.pass().await;
+        assert!(matches!(next, Next::At(_)), "{next:?}");
+        let made = calls.take();
+        let tried = |call: &String| call == RESTART || call == VMS;
+        assert!(!made.iter().any(tried), "{made:?}");
     }
 }
 

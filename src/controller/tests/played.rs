@@ -88,6 +88,12 @@ pub(super) fn stored(mut object: Value) -> Value {
     object
 }
 
+/// The answer to a list.
+pub(super) fn list(items: impl IntoIterator<Item = Object>) -> Value {
+    let items: Vec<Value> = items.into_iter().map(|item| item.0).collect();
+    json!({"metadata": {"resourceVersion": "1"}, "items": items})
+}
+
 pub(super) fn spec() -> Value {
     json!({"runStrategy": "Halted", "template": {"spec": {"domain": {}}}})
 }

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use super::super::expectations::{Expectations, Overdue};
 use super::super::fixtures::{NAMESPACE, Object, caches, config, disk, pool, revision, vm, vmi};
 use super::super::snapshot::{Remembered, View, build};
+use crate::api::labels;
 use crate::cache::{Caches, Step};
 use crate::plan::{Config, Limits, Occupied};
+use crate::stamp;
 
 fn spec(memory: &str) -> Value {
     json!({
@@ -342,4 +344,34 @@ fn an_accepted_detach_is_not_over_as_long_as_the_cache_may_still_show_the_member
         .take(Step::Apply(vm("web-2").version(150).vm_view()));
     remembered.live.keep(&caches, NAMESPACE, "web-2", None, now);
     assert_eq!(progress(&remembered), Progress::Over);
+}
+
+#[test]
+fn revisions_are_alike_that_differ_in_nothing_that_kubevirt_compares() {
+    let old = json!({"runStrategy": "Always", "template": {"spec": {"domain": {}}}});
+    let disks = json!([{"metadata": {"name": "data"}, "spec": {}}]);
+    for (pointer, value, is_alike) in [
+        ("/runStrategy", json!("Manual"), true),
+        ("/template/metadata", json!({"labels": {"a": "b"}}), true),
+        ("/dataVolumeTemplates", disks, true),
+        ("/template/spec/hostname", json!("x"), false),
+        ("/instancetype", json!({"name": "big"}), false),
+    ] {
+        let new = config("desktop", old.clone()).set(&format!("/spec{pointer}"), value);
+        let new = new.0["spec"].clone();
+        let name = revision("desktop", old.clone(), 1).revision_entry().id.name;
+        let web = pool("web", "uid-web");
+        let filled = caches()
+            .pool(web.clone())
+            .config(config("desktop", new.clone()))
+            .revision(revision("desktop", old.clone(), 1))
+            .revision(revision("desktop", new, 2))
+            .vm(vm("web-1").owner("web", "uid-web").member_of("uid-web"))
+            .vmi(vmi("web-1").label(labels::REVISION, &name));
+        let target = view(&filled.done(), &web).snapshot.target.unwrap();
+        let hash = stamp::revision_hash(old.as_object().unwrap());
+        let old_stamp = stamp::stamp_hash(&hash, &target.inputs);
+        assert_eq!(target.alike.contains(&old_stamp), is_alike, "{pointer}");
+        assert_eq!(target.alike.len(), usize::from(is_alike), "{pointer}");
+    }
 }

@@ -48,6 +48,7 @@ pub(super) fn pool(name: &str) -> Snapshot {
             disks_hash: "disks-new".to_owned(),
             inputs: PoolInputs::default(),
             relabelled_since: BTreeSet::new(),
+            alike: BTreeSet::new(),
             stamp_hash: mark(NEW).hash,
             has_disk_templates: false,
         }),
@@ -62,7 +63,7 @@ pub(super) fn pool(name: &str) -> Snapshot {
         failed_updates: BTreeSet::new(),
         waiting: BTreeMap::new(),
         memory: Memory::default(),
-        failure: None,
+        failures: BTreeMap::new(),
         kubevirt_installed: true,
         cdi_installed: true,
         limits: Limits { burst: 250 },
@@ -145,12 +146,22 @@ impl Snapshot {
         self
     }
 
-    pub(super) fn failed(mut self, reason: &'static str, retry_at: Timestamp) -> Self {
-        self.failure = Some(Failure {
+    pub(super) fn failed(self, kind: Kind, retry_at: Timestamp) -> Self {
+        self.failed_for(kind, kind.failed(), retry_at)
+    }
+
+    pub(super) fn failed_for(
+        mut self,
+        kind: Kind,
+        reason: &'static str,
+        retry_at: Timestamp,
+    ) -> Self {
+        let failure = Failure {
             reason,
-            message: "refused".to_owned(),
+            message: format!("{kind:?} refused"),
             retry_at,
-        });
+        };
+        self.failures.insert(kind, failure);
         self
     }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::*;
 use super::builders::{Vm, at, condition, deeds, pool, told, vm, vms};
 use super::film::Film;
-use crate::api::conditions::types;
+use crate::api::conditions::{reasons, types};
 use crate::api::pool::{BasePolicy, StatePreservation};
 
 fn aged() -> Vec<Vm> {

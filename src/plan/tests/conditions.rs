@@ -3,7 +3,7 @@
 use super::super::*;
 use super::builders::{at, condition, deeds, pool, stored, told, vm, vms};
 use super::film::Film;
-use crate::api::conditions::types;
+use crate::api::conditions::{reasons, types};
 use crate::api::pool::BasePolicy;
 
 fn with_disks(mut snapshot: Snapshot) -> Snapshot {
@@ -74,7 +74,11 @@ fn a_paused_pool_with_nothing_to_do_is_settled() {
 
 #[test]
 fn m10_the_failure_goes_with_a_clean_pass() {
-    let mut film = Film::new(pool("web").replicas(1).failed(reasons::QUOTA, at(10)));
+    let mut film = Film::new(pool("web").replicas(1).failed_for(
+        Kind::Create,
+        reasons::QUOTA,
+        at(10),
+    ));
     let failed = film.step();
     assert_eq!(
         condition(&failed, types::REPLICA_FAILURE),
@@ -83,7 +87,7 @@ fn m10_the_failure_goes_with_a_clean_pass() {
     assert_eq!(condition(&failed, types::PROGRESSING), "True/ScalingOut");
     film.wait(10);
     assert_eq!(deeds(&film.step()), "create 1");
-    film.snapshot.failure = None;
+    film.snapshot.failures.clear();
     assert_eq!(condition(&film.step(), types::REPLICA_FAILURE), "absent");
 }
 
@@ -295,10 +299,11 @@ fn transition_times_stay_while_the_status_does() {
 
 #[test]
 fn a_condition_that_nobody_knows_any_more_is_dropped_and_the_order_is_fixed() {
-    let mut snapshot = pool("web")
-        .replicas(2)
-        .paused()
-        .failed(reasons::QUOTA, at(9));
+    let mut snapshot =
+        pool("web")
+            .replicas(2)
+            .paused()
+            .failed_for(Kind::Create, reasons::QUOTA, at(9));
     let first = plan(&snapshot, at(0));
     snapshot.pool.status = first.status.clone();
     snapshot.pool.status.conditions.reverse();

@@ -123,8 +123,7 @@ fn a_paused_or_deleted_pool_lets_nobody_leave_and_counts_them_as_gone() {
 #[test]
 fn a_failed_detach_is_tried_again_in_its_time_and_holds_up_nothing_else() {
     let members = pool("web").replicas(3).with_all(vms("web", 1..=2));
-    let snapshot =
-        leaving(members, &["web-2"], Progress::Due).failed(reasons::FAILED_DETACH, at(30));
+    let snapshot = leaving(members, &["web-2"], Progress::Due).failed(Kind::Detach, at(30));
     let plan_now = plan(&snapshot, at(0));
     assert_eq!(deeds(&plan_now), "create 3 4");
     assert_eq!(plan_now.wake_at, Some(at(30)));

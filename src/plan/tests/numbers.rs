@@ -3,7 +3,7 @@
 use super::super::*;
 use super::builders::{at, condition, deeds, pool, told, vm, vms};
 use super::film::Film;
-use crate::api::conditions::types;
+use crate::api::conditions::{reasons, types};
 
 #[test]
 fn m01_gaps_are_filled_first() {
@@ -110,10 +110,11 @@ fn pf_01_a_thousand_vms_in_four_passes() {
 
 #[test]
 fn a_failed_create_holds_back_creates_until_its_time() {
-    let snapshot = pool("web")
-        .replicas(2)
-        .with(vm("web-1"))
-        .failed(reasons::QUOTA, at(30));
+    let snapshot =
+        pool("web")
+            .replicas(2)
+            .with(vm("web-1"))
+            .failed_for(Kind::Create, reasons::QUOTA, at(30));
     let before = plan(&snapshot, at(29));
     assert_eq!(deeds(&before), "-");
     assert_eq!(before.wake_at, Some(at(30)));
@@ -125,15 +126,14 @@ fn a_failed_create_holds_back_creates_until_its_time() {
 }
 
 #[test]
-fn a_failed_delete_holds_back_deletes_and_a_failed_release_releases() {
+fn each_kind_of_deed_waits_for_its_own_failure_and_all_failures_are_said() {
     let mut snapshot = pool("web")
         .replicas(0)
         .with(vm("web-1"))
-        .failed(reasons::FAILED_DELETE, at(30));
+        .failed(Kind::Delete, at(30));
     snapshot.former = vec![vm("web-2").ownerless().view()];
-    // A release waits for any failure: of two kinds that fail in turn neither is tried in a tight loop.
     let refused_delete = plan(&snapshot, at(0));
-    assert_eq!(deeds(&refused_delete), "-");
+    assert_eq!(deeds(&refused_delete), "release web-2");
     assert_eq!(refused_delete.wake_at, Some(at(30)));
     assert_eq!(
         deeds(&plan(&snapshot, at(30))),
@@ -142,7 +142,15 @@ fn a_failed_delete_holds_back_deletes_and_a_failed_release_releases() {
     let failure = condition(&refused_delete, types::REPLICA_FAILURE);
     assert_eq!(failure, "True/FailedDelete");
 
-    let snapshot = snapshot.failed(reasons::FAILED_RELEASE, at(30));
+    let mut snapshot = snapshot.failed(Kind::Release, at(20));
+    let both = plan(&snapshot, at(0));
+    assert_eq!((deeds(&both).as_str(), both.wake_at), ("-", Some(at(20))));
+    let conditions = &both.status.conditions;
+    let said = conditions
+        .iter()
+        .find(|c| c.type_ == types::REPLICA_FAILURE);
+    assert_eq!(said.unwrap().message, "Delete refused; Release refused");
+    snapshot.failures.remove(&Kind::Delete);
     assert_eq!(deeds(&plan(&snapshot, at(0))), "delete web-1");
 }
 

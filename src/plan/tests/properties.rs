@@ -74,7 +74,7 @@ prop_compose! {
         snapshot.expected_creates = created;
         snapshot.expected_deletes = deleted;
         if let Some(retry) = failed {
-            snapshot = snapshot.failed(reasons::FAILED_CREATE, at(retry));
+            snapshot = snapshot.failed(Kind::Create, at(retry));
         }
         snapshot.config = match config {
             0 => Config::Missing,

@@ -247,7 +247,7 @@ fn m40_after_a_failed_restart_others_come_first() {
     let mut snapshot = web(0).replicas(2).with(due("web-1")).with(due("web-2"));
     snapshot.failed_updates = BTreeSet::from(["web-1".to_owned()]);
     assert_eq!(deeds(&plan(&snapshot, at(0))), "restart web-2");
-    let held = snapshot.failed(reasons::FAILED_RESTART, at(5));
+    let held = snapshot.failed(Kind::Restart, at(5));
     let held = plan(&held, at(0));
     assert_eq!(deeds(&held), "-");
     assert_eq!(held.wake_at, Some(at(5)));
@@ -255,6 +255,24 @@ fn m40_after_a_failed_restart_others_come_first() {
         condition(&held, types::REPLICA_FAILURE),
         "True/FailedRestart"
     );
+}
+
+#[test]
+fn what_is_held_back_by_a_failure_takes_no_budget_and_nobody_is_written_whom_nobody_could_restart()
+{
+    let again = due("web-1").ready();
+    let mut snapshot = web(0).replicas(2).with(again).with(two().ready());
+    snapshot.failed_updates = BTreeSet::from(["web-1".to_owned()]);
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "update web-2");
+    let held = snapshot.clone().failed(Kind::Update, at(5));
+    assert_eq!(deeds(&plan(&held, at(0))), "restart web-1");
+    let held = plan(&snapshot.clone().failed(Kind::Restart, at(5)), at(0));
+    assert_eq!((deeds(&held).as_str(), held.wake_at), ("-", Some(at(5))));
+    let both = snapshot
+        .failed(Kind::Restart, at(5))
+        .failed(Kind::Update, at(9));
+    let both = plan(&both, at(0));
+    assert_eq!((deeds(&both).as_str(), both.wake_at), ("-", Some(at(5))));
 }
 
 /// Written, compared, and to be restarted.

@@ -1,12 +1,13 @@
 //! What state a member is in, and what that means for its update.
 
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 
 use super::super::*;
-use super::builders::{Vm, at, condition, deeds, told, vm};
+use super::builders::{Vm, at, condition, deeds, mark, told, vm};
 use super::film::Film;
 use super::rollout::{two, web};
-use crate::api::conditions::types;
+use crate::api::conditions::{reasons, types};
 
 /// One of the old revision with something about it, beside one that is taken.
 fn beside(other: Vm) -> String {
@@ -208,4 +209,85 @@ fn kept_disks_are_reported_as_long_as_they_are_others() {
     assert_eq!(condition(&first, types::PROGRESSING), "True/Settled");
     let same = plan(&web(0).replicas(1).with(keeps("disks-new")), at(0));
     assert_eq!(condition(&same, types::DISKS_OUTDATED), "absent");
+}
+
+/// A member's instance is started from the old revision again, as its template was put back meanwhile.
+fn put_back(film: &mut Film) {
+    film.restarts();
+    let member = film.member("web-1");
+    member.vm.restart_required = true;
+    let vmi = member.vmi.as_mut().unwrap();
+    vmi.stamp_hash = Some(mark("old").hash);
+    vmi.revision = Some("desktop-old".to_owned());
+}
+
+#[test]
+fn a_member_whose_template_was_put_back_is_written_again() {
+    let label = "/spec/template/metadata/labels/vmpool.dev~1revision";
+    let of = |revision: &str| vm("web-1").ready().at("new").with(label, json!(revision));
+    let put_back = web(0).replicas(1).with(of("desktop-old"));
+    assert_eq!(deeds(&plan(&put_back, at(0))), "update web-1");
+    let as_written = web(0).replicas(1).with(of("desktop-new"));
+    assert_eq!(deeds(&plan(&as_written, at(0))), "-");
+}
+
+#[test]
+fn restarts_of_one_member_for_one_revision_wait_longer_each_time_and_are_told() {
+    let due = vm("web-1").ready().written("new").generation(2, 2);
+    let mut film = Film::new(web(0).replicas(1).with(due.restart_required()));
+    assert_eq!(deeds(&film.step()), "restart web-1");
+    for wait in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
+        put_back(&mut film);
+        let held = film.step();
+        assert_eq!(deeds(&held), "-", "before {wait} s");
+        let until = film.now + SignedDuration::from_secs(wait);
+        assert!(held.wake_at.is_some_and(|at| at <= until));
+        assert!(!told(&held).contains(&reasons::RESTARTED_AGAIN));
+        let message = &held.status.conditions[1].message;
+        assert!(message.contains("put its template back"), "{message}");
+        film.wait(wait - 1);
+        assert_eq!(deeds(&film.step()), "-", "before {wait} s");
+        film.wait(1);
+        let again = film.step();
+        assert_eq!(deeds(&again), "restart web-1", "after {wait} s");
+        assert!(told(&again).contains(&reasons::RESTARTED_AGAIN));
+    }
+    // Another revision begins anew.
+    put_back(&mut film);
+    film.retarget("third");
+    assert_eq!(deeds(&film.step()), "update web-1");
+    film.compared(true);
+    assert_eq!(deeds(&film.step()), "restart web-1");
+}
+
+#[test]
+fn a_restart_that_has_not_come_about_is_asked_for_again_without_a_wait() {
+    let due = vm("web-1").ready().written("new").generation(2, 2);
+    let snapshot = web(0).replicas(1).with(due.restart_required());
+    let first = plan(&snapshot, at(0));
+    assert_eq!(deeds(&first), "restart web-1");
+    let second = plan(&snapshot.after(&first), at(1));
+    assert_eq!(deeds(&second), "restart web-1");
+    assert_eq!(told(&second), [""; 0]);
+}
+
+#[test]
+fn an_instance_that_names_no_revision_is_not_restarted_while_it_starts() {
+    let nameless = vm("web-1").written("new").phase("Scheduling");
+    let nameless = nameless.with_vmi("/metadata/labels", json!({}));
+    let snapshot = web(0).replicas(1).with(nameless.generation(2, 2));
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "-");
+}
+
+#[test]
+fn a_restart_that_a_users_own_edit_needs_is_not_ours() {
+    let edited = vm("web-1").ready().written("new").generation(2, 2);
+    let mut snapshot = web(0).replicas(1).with(edited.restart_required());
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "restart web-1");
+    let target = snapshot.target.as_mut().unwrap();
+    target.alike.insert(mark("old").hash);
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "-");
+    let target = snapshot.target.as_mut().unwrap();
+    target.relabelled_since.insert("desktop-old".to_owned());
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "restart web-1");
 }

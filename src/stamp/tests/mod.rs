@@ -10,6 +10,7 @@ mod golden;
 mod merge;
 mod merge_disks;
 mod merge_properties;
+mod merge_templates;
 mod merge_users;
 mod properties;
 mod references;
