@@ -109,7 +109,7 @@ pub(super) fn conditions(findings: &Findings<'_>, now: Timestamp) -> Vec<Conditi
 /// Events for what has changed since the stored status.
 pub(super) fn events(findings: &Findings<'_>) -> Vec<Note> {
     let pool = &findings.snapshot.pool;
-    let mut notes = Vec::new();
+    let mut notes = Vec::from_iter(restarted_again(findings));
     let mut note = |warning, reason, message| {
         notes.push(Note {
             warning,
@@ -140,9 +140,6 @@ pub(super) fn events(findings: &Findings<'_>) -> Vec<Note> {
         && before.is_none_or(|before| before.reason != verdict.reason)
     {
         note(true, verdict.reason, verdict.message);
-    }
-    if let Some(message) = restarted_again(findings) {
-        note(true, reasons::RESTARTED_AGAIN, message);
     }
     let new: Vec<String> = findings
         .scale_out

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::conditions::{Findings, Verdict, listed};
 use super::membership::Membership;
 use super::scale_in::Blocked;
-use super::{Member, Snapshot};
+use super::{Member, Note, Snapshot};
 use crate::api::annotations;
 use crate::api::conditions::reasons;
 
@@ -32,14 +32,16 @@ pub(super) fn rolling_out(findings: &Findings<'_>) -> String {
 }
 
 /// Of whom it is told that a restart has not helped.
-pub(super) fn restarted_again(findings: &Findings<'_>) -> Option<String> {
+pub(super) fn restarted_again(findings: &Findings<'_>) -> Option<Note> {
     let again = &findings.rollout.restarted_again;
-    (!again.is_empty()).then(|| {
-        format!(
+    (!again.is_empty()).then(|| Note {
+        warning: true,
+        reason: reasons::RESTARTED_AGAIN,
+        message: format!(
             "restarted for one and the same revision again, since their instances are of another one again: {}; if \
              something puts the template of these VMs back, it has to stop",
             listed(again)
-        )
+        ),
     })
 }
 

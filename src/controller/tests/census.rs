@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::expectations::Expectations;
 use super::super::fixtures::{Filled, NAMESPACE, Object, caches, config, pool, vm};
 use super::super::supervise::Actor as _;
 use super::played::{api_server, list, owned_revision, shared, spec, status, task};
@@ -90,7 +91,7 @@ async fn members_are_counted_once_per_generation_and_one_that_lost_its_label_cou
     let mut task = task(&shared(client, behind(2).done()));
     task.pass().await;
     assert_eq!(deletes(&calls.take()).len(), 1);
-    task.remembered.expectations = Default::default();
+    task.remembered.expectations = Expectations::default();
     task.pass().await;
     let made = calls.take();
     assert_eq!(
