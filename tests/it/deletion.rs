@@ -97,6 +97,29 @@ fn invalid() -> BTreeMap<&'static str, Builder> {
     ])
 }
 
+/// Configs that today's rules refuse.
+fn invalid_configs() -> BTreeMap<&'static str, Builder> {
+    BTreeMap::from([
+        (
+            "marked",
+            config("marked").with(
+                "/spec/template/metadata/labels",
+                json!({"vmpool.dev/pool": "x"}),
+            ),
+        ),
+        (
+            "elsewhere",
+            config("elsewhere")
+                .disk("root")
+                .with("/spec/template/spec/hostname", "fixed")
+                .push(
+                    "/spec/dataVolumeTemplates",
+                    json!({"metadata": {"name": "d", "namespace": "kube-system"}, "spec": {}}),
+                ),
+        ),
+    ])
+}
+
 /// Stores what today's rules refuse.
 async fn store_invalid(ns: &Space<'_>) -> Result<()> {
     let rules = Rules::relax(&ns.client).await?;
@@ -106,10 +129,13 @@ async fn store_invalid(ns: &Space<'_>) -> Result<()> {
         ns.eventually(&what, async || ns.accepts(&pool).map(drop))
             .await?;
     }
+    for (_, config) in invalid_configs() {
+        ns.accepts(config.with("/metadata/finalizers", json!([FINALIZER])))?;
+    }
     ns.accepts(held("held").replicas(0).with("/spec/maxUnavailable", 0))?;
     rules.restore().await?;
     ns.eventually("the rules are back", async || {
-        for (name, pool) in invalid() {
+        for (name, pool) in invalid().into_iter().chain(invalid_configs()) {
             let another = pool.with("/metadata/name", format!("{name}-2"));
             let made = ns.run_with("create --dry-run=server -f -", &another.to_string())?;
             ensure!(
@@ -171,6 +197,7 @@ fn vd_03_m103_what_was_stored_under_laxer_rules_stays_editable_and_goes_away() {
                 let said = ns.refused(&format!("patch {POOL} {name} --type=merge -p {patch}"))?;
                 ensure!(said.contains(path), "{name}: {said}");
             }
+            configs_stay_editable(&ns)?;
             // 3. It goes away, its finalizer being taken off by an UPDATE.
             ns.kubectl(&format!("delete {POOL} held --wait=false"))?;
             let patch = r#"{"metadata":{"finalizers":null}}"#;
@@ -182,6 +209,26 @@ fn vd_03_m103_what_was_stored_under_laxer_rules_stays_editable_and_goes_away() {
             Ok(())
         },
     );
+}
+
+/// The same for configs, down to their end.
+fn configs_stay_editable(ns: &Space<'_>) -> Result<()> {
+    for name in invalid_configs().into_keys() {
+        ns.kubectl(&format!("label {CONFIG} {name} touched=yes"))?;
+        let elsewhere =
+            json!({"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}});
+        ns.kubectl(&format!(
+            "patch {CONFIG} {name} --type=merge -p {elsewhere}"
+        ))
+        .with_context(|| format!("{name}: a change elsewhere"))?;
+        let worse = json!({"spec": {"template": {"metadata": {"labels": {"vmpool.dev/y": "z"}}}}});
+        let said = ns.refused(&format!("patch {CONFIG} {name} --type=merge -p {worse}"))?;
+        ensure!(said.contains("vmpool.dev/y"), "{name}: {said}");
+        ns.kubectl(&format!("delete {CONFIG} {name} --wait=false"))?;
+        let freed = r#"{"metadata":{"finalizers":null}}"#;
+        ns.kubectl(&format!("patch {CONFIG} {name} --type=merge -p {freed}"))?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod detach;
 mod docs;
 mod guard;
 mod identity;
+mod in_the_way;
 mod install;
 mod isolation;
 mod lossless;

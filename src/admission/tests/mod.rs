@@ -7,6 +7,7 @@ mod defaulting;
 mod hook_specs;
 mod http;
 mod missing;
+mod mutated;
 mod pool;
 mod scale;
 mod schema;

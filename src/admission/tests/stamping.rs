@@ -18,7 +18,7 @@ fn web() -> Arc<VirtualMachinePool> {
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
-fn revision() -> Arc<StoredRevision> {
+pub(super) fn revision() -> Arc<StoredRevision> {
     let spec = config(
         "desktop",
         json!({
@@ -47,7 +47,7 @@ fn facts() -> Facts {
     }
 }
 
-fn stamped(ordinal: u32) -> Value {
+pub(super) fn stamped(ordinal: u32) -> Value {
     let revision = revision();
     stamp(&StampInput {
         namespace: "team",
