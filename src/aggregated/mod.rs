@@ -73,8 +73,8 @@ pub fn rules() -> Vec<Right> {
         &[POOL_PLURAL],
     ));
     rules.push(Right::to(
-        "whether a VM is a member at this moment",
-        &["get"],
+        "whether a VM is a member at this moment, and a mark on one that is to leave",
+        &["get", "patch"],
         kubevirt::GROUP,
         &["virtualmachines"],
     ));

@@ -14,6 +14,9 @@ pub const PROTECTED: &str = "vmpool.dev/protected";
 /// On a pool: named operations that were accepted and are not carried out yet, as JSON. Our service account's
 /// alone to write.
 pub const INTENT: &str = "vmpool.dev/intent";
+/// On a VM: a request to detach it is about to be recorded on its pool, which it judged in this resource
+/// version. While the pool is in no later one, the VM is not deleted by us.
+pub const DETACHING: &str = "vmpool.dev/detaching";
 /// On a config: how many revisions are kept. Default 10.
 pub const REVISION_HISTORY_LIMIT: &str = "vmpool.dev/revision-history-limit";
 /// On a VM that left a pool: the pool's name.

@@ -93,6 +93,8 @@ pub mod reasons {
     pub const FAILED_DETACH: &str = "FailedDetach";
     /// What was accepted for the pool can't be read, so nobody is removed.
     pub const INTENT_UNCLEAR: &str = "IntentUnclear";
+    /// A request to detach a member was begun and not recorded, and the member was kept for it.
+    pub const DETACH_UNRECORDED: &str = "DetachUnrecorded";
     /// A former member's marks were taken off.
     pub const RELEASED: &str = "Released";
     /// A former member's marks could not be taken off.

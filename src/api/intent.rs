@@ -3,7 +3,8 @@
 //! cluster before anything is done, so that whoever is the leader carries it out, once, whatever happens in
 //! between.
 //!
-//! Entries that this version doesn't know are kept as they are: a newer one wrote them.
+//! Entries that this version doesn't know are kept as they are, and so is what it doesn't know of an entry: a
+//! newer one wrote them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -44,9 +45,11 @@ pub enum Verb {
 pub struct Intents(Vec<Entry>);
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Entry {
-    Known(Intent),
-    Unknown(Value),
+struct Entry {
+    /// As this version reads it.
+    known: Option<Intent>,
+    /// As it is written.
+    raw: Value,
 }
 
 /// The annotation is no list.
@@ -64,9 +67,9 @@ impl Intents {
         };
         let values: Vec<Value> =
             serde_json::from_str(text).map_err(|source| ReadIntents { source })?;
-        let entries = values.into_iter().map(|value| {
-            let known = serde_json::from_value(value.clone());
-            known.map_or(Entry::Unknown(value), Entry::Known)
+        let entries = values.into_iter().map(|raw| Entry {
+            known: Intent::deserialize(&raw).ok(),
+            raw,
         });
         Ok(Self(entries.collect()))
     }
@@ -76,16 +79,13 @@ impl Intents {
         if self.0.is_empty() {
             return None;
         }
-        let values: Vec<Value> = self.0.iter().map(Entry::to_value).collect();
-        Some(Value::Array(values).to_string())
+        let values = self.0.iter().map(|entry| entry.raw.clone());
+        Some(Value::Array(values.collect()).to_string())
     }
 
     /// Those that this version knows.
     pub fn known(&self) -> impl Iterator<Item = &Intent> {
-        self.0.iter().filter_map(|entry| match entry {
-            Entry::Known(intent) => Some(intent),
-            Entry::Unknown(_) => None,
-        })
+        self.0.iter().filter_map(|entry| entry.known.as_ref())
     }
 
     /// How many there are that this version doesn't know.
@@ -110,33 +110,27 @@ impl Intents {
 
     /// Adds one at the end.
     pub fn add(&mut self, intent: Intent) {
-        self.0.push(Entry::Known(intent));
+        let raw = serde_json::to_value(&intent).expect("an intent is strings and a bool");
+        self.0.push(Entry {
+            known: Some(intent),
+            raw,
+        });
     }
 
     /// Takes out what was to be done with the VMs of these UIDs. Says whether there was anything.
     pub fn remove(&mut self, uids: &[String]) -> bool {
         let before = self.0.len();
-        self.0.retain(|entry| match entry {
-            Entry::Known(intent) => !uids.contains(&intent.uid),
-            Entry::Unknown(_) => true,
-        });
+        let is_over = |intent: &Intent| uids.contains(&intent.uid);
+        self.0
+            .retain(|entry| !entry.known.as_ref().is_some_and(is_over));
         self.0.len() < before
-    }
-}
-
-impl Entry {
-    fn to_value(&self) -> Value {
-        match self {
-            Self::Known(intent) => {
-                serde_json::to_value(intent).expect("an intent is strings and a bool")
-            }
-            Self::Unknown(value) => value.clone(),
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn detach(name: &str) -> Intent {
@@ -176,6 +170,21 @@ mod tests {
             rest,
             serde_json::from_str::<Value>(&format!("[{newer}]")).unwrap()
         );
+    }
+
+    #[test]
+    fn what_a_newer_version_adds_to_an_entry_outlives_our_rewriting() {
+        let entry = json!({"verb": "detach", "name": "web-1", "uid": "u1", "version": "12",
+            "replace": true, "by": "jane", "until": {"noon": 12}});
+        let text = Value::from(vec![entry.clone()]).to_string();
+        let mut intents = Intents::read(Some(&text)).unwrap();
+        assert_eq!(intents.unknown(), 0);
+        intents.add(detach("web-2"));
+        let written: Value = serde_json::from_str(&intents.write().unwrap()).unwrap();
+        assert_eq!(written[0], entry);
+        assert!(intents.remove(&["uid-web-2".to_owned()]));
+        let written: Value = serde_json::from_str(&intents.write().unwrap()).unwrap();
+        assert_eq!(written, json!([entry]));
     }
 
     #[test]

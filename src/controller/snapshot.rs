@@ -154,7 +154,10 @@ pub(super) fn build(
     let members = members(caches, entry, &inputs, remembered);
     let former = former(caches, entry, remembered);
     let expected_creates = remembered.expectations.creates();
-    let intents = intents(caches, entry, pool, remembered);
+    let intents = Intents {
+        announced: announced(entry, &members),
+        ..intents(caches, entry, pool, remembered)
+    };
     let spec = revision.as_ref().map(|revision| &*revision.spec);
     let held = Held::of(pool, &members, &intents, remembered);
     let occupied = occupied(caches, entry, pool, &inputs, held, spec, remembered);
@@ -255,6 +258,7 @@ fn intents(
     });
     Intents {
         detach: detach.collect(),
+        announced: BTreeMap::new(),
         unclear: (read.unknown() > 0).then(|| {
             format!(
                 "the annotation {} asks for something that this version doesn't know",
@@ -262,6 +266,21 @@ fn intents(
             )
         }),
     }
+}
+
+/// Members whose detach may still be recorded: what was judged is the pool as the cache shows it, or a later
+/// version of it. An earlier one is over: the record is there, or will never be.
+fn announced(entry: &PoolEntry, members: &[Member]) -> BTreeMap<String, String> {
+    let shown = &entry.id.resource_version;
+    let may_come = |judged: &str| match (judged.parse::<u64>(), shown.parse::<u64>()) {
+        (Ok(judged), Ok(shown)) => shown <= judged,
+        _ => judged == shown,
+    };
+    let marked = members.iter().filter_map(|member| {
+        let judged = member.vm.annotations.get(annotations::DETACHING)?;
+        Some((member.vm.uid.clone(), judged.clone()))
+    });
+    marked.filter(|(_, judged)| may_come(judged)).collect()
 }
 
 /// Whether a VM with the mark of the pool with that UID is a member no more, of that pool or any other.

@@ -18,6 +18,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use super::rbac::cluster_metadata;
 use super::{File, NAME, NAMESPACE, yaml};
 use crate::admission::service_account_username;
+use crate::api::conditions::reasons;
 use crate::api::{GROUP, POOL_KIND, POOL_PLURAL, annotations, labels};
 
 /// Name of the policy about VMs, and of its binding.
@@ -71,7 +72,12 @@ fn members() -> ValidatingAdmissionPolicy {
         .iter()
         .map(|key| format!("'{key}'"))
         .collect();
-    let marks = [annotations::STAMP, annotations::MEMBER_OF].map(|key| format!("'{key}'"));
+    let marks = [
+        annotations::STAMP,
+        annotations::MEMBER_OF,
+        annotations::DETACHING,
+    ]
+    .map(|key| format!("'{key}'"));
     let validations = vec![
         validation(
             "variables.after.all(uid, uid in variables.before)".to_owned(),
@@ -91,7 +97,7 @@ fn members() -> ValidatingAdmissionPolicy {
                 marks.join(", "),
                 is_unchanged("annotations", "key")
             ),
-            "the annotations vmpool.dev/stamp and vmpool.dev/member-of of a pool's member are the pool's to change",
+            "the annotations vmpool.dev/stamp, vmpool.dev/member-of and vmpool.dev/detaching of a pool's member are the pool's to change",
         ),
     ];
     let member = format!(
@@ -110,8 +116,15 @@ fn members() -> ValidatingAdmissionPolicy {
     )
 }
 
+/// What this version can't read, or doesn't know, anybody may take off who may change the pool: it stands in the
+/// way of every scale-in, and who it was promised to is a person's to find out. What can be read is carried out.
 fn intents() -> ValidatingAdmissionPolicy {
     let key = format!("'{}'", annotations::INTENT);
+    let after = value_of("object", "annotations", &key);
+    let unclear = format!(
+        "has(oldObject.status) && has(oldObject.status.conditions) && oldObject.status.conditions.exists(c, c.reason == '{}')",
+        reasons::INTENT_UNCLEAR
+    );
     policy(
         INTENTS,
         rule(GROUP, POOL_PLURAL, &["CREATE", "UPDATE"]),
@@ -119,11 +132,11 @@ fn intents() -> ValidatingAdmissionPolicy {
         Vec::new(),
         vec![validation(
             format!(
-                "request.operation == 'CREATE' ? {} == '' : {}",
-                value_of("object", "annotations", &key),
+                "request.operation == 'CREATE' ? {after} == '' : {} || ({after} == '' && {unclear})",
                 is_unchanged("annotations", &key)
             ),
-            "the annotation vmpool.dev/intent is written by vmpool alone: leave it as it is, and off a new pool",
+            "the annotation vmpool.dev/intent is written by vmpool alone: leave it as it is, and off a new pool; \
+             it may be taken off a pool where a condition has the reason IntentUnclear",
         )],
     )
 }

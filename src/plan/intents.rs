@@ -6,7 +6,11 @@
 //! enough: the next plan, perhaps another program's, sees the cache and not the answer, and would take the VM
 //! for a member again.
 
-use std::collections::BTreeSet;
+//!
+//! A VM that is announced, its record not there yet and perhaps never, is in between: it is no surplus, and
+//! it is not missing.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Action, Snapshot};
 
@@ -15,6 +19,9 @@ use super::{Action, Snapshot};
 pub struct Intents {
     /// VMs that are to leave.
     pub detach: Vec<Detach>,
+    /// Members that a request has marked and whose record may still come, by UID; and the version of the pool
+    /// that the request goes by.
+    pub announced: BTreeMap<String, String>,
     /// Why not all that was accepted is known. Then nobody is removed: it might be the wrong one.
     pub unclear: Option<String>,
 }

@@ -112,6 +112,8 @@ pub struct Memory {
     pub restarts: BTreeMap<String, Restarts>,
     /// What there was when something last became updated or available, while there is something to wait for.
     pub progress: Option<Progress>,
+    /// Since when a surplus is kept because of members that a request has announced to leave.
+    pub held_back_since: Option<Timestamp>,
 }
 
 /// The pool itself.
@@ -264,7 +266,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         vacated: vacated.clone(),
         ..ScaleOut::default()
     };
-    let scale_in = choose_leaving(snapshot, &members, acts);
+    let scale_in = choose_leaving(snapshot, &members, acts, now);
     let former = former_members(snapshot, acts);
     if acts && conditions::can_stamp(snapshot) {
         scale_out = scale_out::choose(snapshot, &members, &departures, &waiting, &vacated, now);
@@ -289,13 +291,11 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
     let mut pace = Pace::new(snapshot, now);
     let asked = intents::asked(snapshot, acts);
     let actions = actions(&mut pace, asked, former, &scale_out, &scale_in, &rollout);
-    let wake_at = scale_out
-        .waited
-        .values()
-        .map(|(_, until)| *until)
+    let timers = [rollout.next, progress.next, scale_in.next()];
+    let waited = scale_out.waited.values().map(|(_, until)| *until);
+    let wake_at = waited
         .chain(observed.next_available)
-        .chain(rollout.next)
-        .chain(progress.next)
+        .chain(timers.into_iter().flatten())
         .fold(pace.wake_at, earliest);
 
     Plan {
@@ -315,6 +315,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
             unavailable_since: rollout.unavailable_since,
             restarts: rollout.restarts,
             progress: progress.known,
+            held_back_since: scale_in.held_back_since,
         },
     }
 }
@@ -326,9 +327,14 @@ fn acts(snapshot: &Snapshot) -> bool {
 }
 
 /// Who goes.
-fn choose_leaving<'a>(snapshot: &Snapshot, members: &Membership<'a>, acts: bool) -> ScaleIn<'a> {
+fn choose_leaving<'a>(
+    snapshot: &Snapshot,
+    members: &Membership<'a>,
+    acts: bool,
+    now: Timestamp,
+) -> ScaleIn<'a> {
     if acts {
-        scale_in::choose(snapshot, members)
+        scale_in::choose(snapshot, members, now)
     } else {
         ScaleIn::default()
     }

@@ -7,12 +7,19 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
 use super::membership::{Membership, is_marked};
 use super::selection::{self, Seed};
 use super::{Member, Snapshot};
 use crate::api::annotations;
 use crate::api::conditions::reasons;
 use crate::api::pool::{BasePolicy, ScaleInStrategy, StatePreservation};
+
+/// How long a surplus waits for the record of a detach that was announced, before the status says so. That write
+/// is also the end of it: the record is made only of the pool that was judged. Longer than any request takes
+/// that is still at work.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
 /// What the pool's scale-in strategy amounts to.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -32,6 +39,23 @@ pub(super) struct ScaleIn<'a> {
     pub(super) remove: Vec<&'a Member>,
     /// Too few could be chosen.
     pub(super) blocked: Option<Blocked>,
+    /// Since when members are kept that a request has announced to leave.
+    pub(super) held_back_since: Option<Timestamp>,
+}
+
+impl ScaleIn<'_> {
+    fn blocked(reason: &'static str, message: String) -> Self {
+        Self {
+            blocked: Some(Blocked { reason, message }),
+            ..Self::default()
+        }
+    }
+
+    /// When it is to be said that members are kept.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        let said_at = self.held_back_since?.checked_add(PATIENCE).ok()?;
+        self.blocked.is_none().then_some(said_at)
+    }
 }
 
 /// Why there are more members than wanted and will be.
@@ -53,33 +77,74 @@ pub(super) fn surplus(snapshot: &Snapshot, members: &Membership<'_>) -> usize {
 
 /// Chooses who goes. While members were created that the cache doesn't show yet nobody is chosen: the order
 /// would be one among the others only.
-pub(super) fn choose<'a>(snapshot: &Snapshot, members: &Membership<'a>) -> ScaleIn<'a> {
+pub(super) fn choose<'a>(
+    snapshot: &Snapshot,
+    members: &Membership<'a>,
+    now: Timestamp,
+) -> ScaleIn<'a> {
     let surplus = surplus(snapshot, members);
+    if let Some(why) = &snapshot.intents.unclear {
+        let message = match surplus {
+            0 => format!("none would be removed: {why}"),
+            _ => format!("{surplus} more than wanted, and none is removed: {why}"),
+        };
+        return ScaleIn::blocked(reasons::INTENT_UNCLEAR, message);
+    }
     if surplus == 0 || !members.awaited.is_empty() {
         return ScaleIn::default();
     }
-    if let Some(why) = &snapshot.intents.unclear {
-        return ScaleIn {
-            remove: Vec::new(),
-            blocked: Some(Blocked {
-                reason: reasons::INTENT_UNCLEAR,
-                message: format!("{surplus} more than wanted, and none is removed: {why}"),
-            }),
-        };
-    }
     match strategy(snapshot.pool.spec.scale_in_strategy.as_ref()) {
         Strategy::Unmanaged => ScaleIn::default(),
-        Strategy::Unsupported(what) => ScaleIn {
-            remove: Vec::new(),
-            blocked: Some(Blocked {
-                reason: reasons::NOT_SUPPORTED,
-                message: format!(
-                    "{surplus} more than wanted, and none is removed: {what} is not supported yet"
-                ),
-            }),
-        },
-        Strategy::Proactive(policy) => choose_proactive(snapshot, members, policy, surplus),
+        Strategy::Unsupported(what) => {
+            let message = format!(
+                "{surplus} more than wanted, and none is removed: {what} is not supported yet"
+            );
+            ScaleIn::blocked(reasons::NOT_SUPPORTED, message)
+        }
+        Strategy::Proactive(policy) => {
+            let announced = announced(snapshot, members);
+            // They may be gone in a moment, and then nobody goes in their place.
+            let sure = surplus.saturating_sub(announced.len());
+            let chosen = choose_proactive(snapshot, members, policy, sure);
+            hold_back(chosen, snapshot, &announced, now)
+        }
     }
+}
+
+/// Members that are announced to leave, of those that could be removed.
+fn announced<'a>(snapshot: &Snapshot, members: &Membership<'a>) -> Vec<&'a Member> {
+    let live = members.live.iter().copied();
+    live.filter(|member| is_marked(member) && is_announced(snapshot, member))
+        .collect()
+}
+
+fn is_announced(snapshot: &Snapshot, member: &Member) -> bool {
+    snapshot.intents.announced.contains_key(&member.vm.uid)
+}
+
+/// Keeps in mind since when `announced` are kept, and says so when that is long ago.
+fn hold_back<'a>(
+    mut chosen: ScaleIn<'a>,
+    snapshot: &Snapshot,
+    announced: &[&Member],
+    now: Timestamp,
+) -> ScaleIn<'a> {
+    let Some(first) = announced.first() else {
+        return chosen;
+    };
+    let since = snapshot.memory.held_back_since.unwrap_or(now).min(now);
+    chosen.held_back_since = Some(since);
+    if chosen.blocked.is_none() && now.duration_since(since) >= PATIENCE {
+        let version = &snapshot.intents.announced[&first.vm.uid];
+        // The version, so that this is said anew, and so written, of each that was given up.
+        let message = format!(
+            "{} to be detached, by a request at version {version} of the pool that was not recorded: kept until now",
+            first.vm.name
+        );
+        let reason = reasons::DETACH_UNRECORDED;
+        chosen.blocked = Some(Blocked { reason, message });
+    }
+    chosen
 }
 
 /// UIDs of members that go because of us: chosen now, or chosen before and still going. Others that go were
@@ -111,6 +176,7 @@ fn choose_proactive<'a>(
         .iter()
         .copied()
         .filter(|member| is_marked(member) && !member.vm.is_protected_from("scale-in"))
+        .filter(|member| !is_announced(snapshot, member))
         .collect();
     let short = surplus.saturating_sub(candidates.len());
     let seed = Seed {
@@ -128,6 +194,7 @@ fn choose_proactive<'a>(
                 annotations::PROTECTED
             ),
         }),
+        held_back_since: None,
     }
 }
 

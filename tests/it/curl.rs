@@ -45,6 +45,12 @@ impl Curl {
         ))
     }
 
+    /// The same of a caller, to one of two replicas.
+    pub(crate) fn at_replica(mut self, ns: &Space<'_>, index: usize) -> Self {
+        self.base = format!("https://127.0.0.1:{}", ns.harness.admission_port(index));
+        self
+    }
+
     /// Through the API server.
     pub(crate) fn to_api_server(ns: &Space<'_>) -> Self {
         Self::to(ns.harness.plane().url().to_owned())

@@ -13,7 +13,7 @@ use crate::space::{controller, uid};
 use crate::{Kind, Space, with_namespace, with_own};
 
 /// Somebody who may detach, with curl and a bearer token.
-async fn detacher(ns: &Space<'_>) -> Result<Curl> {
+pub(crate) async fn detacher(ns: &Space<'_>) -> Result<Curl> {
     let resource = "virtualmachinepools.subresources.vmpool.dev/detach";
     ns.kubectl(&format!(
         "create role detacher --verb=create --resource={resource}"
@@ -34,14 +34,14 @@ fn detach(ns: &Space<'_>, curl: &Curl, body: &Value) -> Result<Answer> {
     curl.send("POST", &pool_path(ns, "web", "/detach"), Some(body))
 }
 
-fn verdict(answer: &Answer) -> &str {
+pub(crate) fn verdict(answer: &Answer) -> &str {
     answer.body["virtualMachines"][0]["verdict"]
         .as_str()
         .unwrap_or_default()
 }
 
 /// Keys of ours on an object and its template.
-fn marks(object: &Value) -> Vec<String> {
+pub(crate) fn marks(object: &Value) -> Vec<String> {
     let places = [
         "/metadata/labels",
         "/metadata/annotations",
@@ -56,7 +56,7 @@ fn marks(object: &Value) -> Vec<String> {
         .collect()
 }
 
-async fn intent(ns: &Space<'_>) -> Result<Value> {
+pub(crate) async fn intent(ns: &Space<'_>) -> Result<Value> {
     let pool = ns.get(Kind::Pool, "web").await?;
     Ok(pool["metadata"]["annotations"]["vmpool.dev/intent"].clone())
 }

@@ -1,10 +1,11 @@
 //! What only the program may write: intents, membership, and what a member's stamp says. Everybody else's work passes.
 
 use anyhow::{Result, ensure};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::objects::{all, config, pool, vm};
-use crate::space::{controller, uid};
+use crate::space::{condition, controller, uid};
 use crate::{Kind, Space, with_namespace};
 
 /// What kubectl is told of a merge patch.
@@ -39,6 +40,43 @@ fn intents_are_the_programs_alone() {
         let said = ns.rejects(forged)?;
         ensure!(said.contains("vmpool.dev/intent"), "{said}");
 
+        // What nobody can read is told, and may be taken off, and not changed.
+        let ours = ns.harness.sa_client()?;
+        let pools: Api<DynamicObject> =
+            Api::namespaced_with(ours, &ns.name, &Kind::Pool.resource());
+        for (unclear, is_clear) in [
+            (r#"[{"verb":"reheat"}]"#, false),
+            ("{", false),
+            (
+                r#"[{"verb":"detach","name":"web-9","uid":"x","version":"99999999999"}]"#,
+                true,
+            ),
+        ] {
+            let write = Patch::Merge(intent(json!(unclear)));
+            pools.patch("web", &PatchParams::default(), &write).await?;
+            if !is_clear {
+                ns.condition(Kind::Pool, "web", "ScaleInBlocked", "True")
+                    .await?;
+                refuses(ns, "vpool", "web", intent(json!("[]"))).await?;
+                let said = patch(ns, "vpool", "web", &intent(Value::Null))?;
+                ensure!(said.is_none(), "{said:?}");
+            }
+            ns.eventually("nothing is unclear any more", async || {
+                let pool = ns.get(Kind::Pool, "web").await?;
+                ensure!(condition(&pool, "ScaleInBlocked").is_none(), "{pool}");
+                Ok(())
+            })
+            .await?;
+        }
+        refuses(ns, "vpool", "web", intent(Value::Null)).await?;
+        pools
+            .patch(
+                "web",
+                &PatchParams::default(),
+                &Patch::Merge(intent(Value::Null)),
+            )
+            .await?;
+
         // Others may change all but that.
         ns.kubectl("annotate vpool web note=x")?;
         ns.kubectl("scale vpool web --replicas=1")?;
@@ -67,7 +105,7 @@ fn nobody_makes_a_member_and_everybody_may_release_one() {
                 refuses(ns, "vm", "web-1", change).await?;
             }
         }
-        for key in ["stamp", "member-of"] {
+        for key in ["stamp", "member-of", "detaching"] {
             let change = json!({"metadata": {"annotations": {(format!("vmpool.dev/{key}")): "x"}}});
             refuses(ns, "vm", "web-1", change).await?;
         }

@@ -34,6 +34,7 @@ mod config_gone;
 mod defaulting;
 mod deletion;
 mod detach;
+mod detach_races;
 mod docs;
 mod guard;
 mod identity;

@@ -16,7 +16,7 @@ use crate::{Kind, Space, with_own};
 /// A third of it is what the Lease takes.
 const SOON: Duration = Duration::from_secs(45);
 
-fn two() -> Options {
+pub(crate) fn two() -> Options {
     Options {
         two_replicas: true,
         without_standin: true,
@@ -41,13 +41,13 @@ async fn transitions(ns: &Space<'_>) -> Result<i32> {
 }
 
 /// Which replica leads.
-async fn leader(ns: &Space<'_>) -> Result<usize> {
+pub(crate) async fn leader(ns: &Space<'_>) -> Result<usize> {
     let holder = holder(ns).await?;
     let number = (0..2).find(|number| holder.starts_with(&format!("vmpool-{number}_")));
     number.with_context(|| format!("nobody of ours leads: {holder:?}"))
 }
 
-async fn leads(ns: &Space<'_>, replica: usize) -> Result<()> {
+pub(crate) async fn leads(ns: &Space<'_>, replica: usize) -> Result<()> {
     let what = format!("replica {replica} leads");
     eventually(&what, SOON, async || {
         ensure!(leader(ns).await? == replica);

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::fake::Fake;
+use super::fake::{Fake, VmChange};
 use super::{Answer, path, request, send};
 use crate::api::intent::Intents;
 
@@ -104,13 +104,72 @@ async fn what_is_asked_for_is_recorded_in_one_write_and_waited_for() {
     let intent = recorded.of_vm("uid-web-2").unwrap();
     assert!(intent.replace);
     assert_eq!((&*intent.by, &*intent.reason), ("jane", "evidence"));
-    assert_eq!(intent.version, "5");
-    let (line, patch) = fake.calls("PATCH").remove(0);
+    assert_eq!(intent.version, "6");
+    let (line, patch) = fake.calls("PATCH").remove(1);
     assert!(line.contains("fieldManager=vmpool"), "{line}");
     assert_eq!(
         patch[0],
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"})
     );
+}
+
+/// The mark on a VM.
+fn mark(fake: &Fake, name: &str) -> Value {
+    fake.stored_vm(name)["metadata"]["annotations"]["vmpool.dev/detaching"].clone()
+}
+
+#[tokio::test]
+async fn dt_07_the_vm_is_marked_in_the_version_that_was_judged_before_anything_is_recorded() {
+    let fake = fake();
+    // Somebody writes the VM, and then the pool, just before we do.
+    fake.state().vm_changes = vec![VmChange::Touched];
+    fake.state().overtaken = 1;
+    lead_after(&fake, 300);
+    let answer = detach(&fake, json!({"virtualMachines": ["web-2"]})).await;
+    assert_eq!(verdicts(&answer), ["web-2: Done"]);
+    let marks = fake.calls("PATCH /apis/kubevirt.io");
+    let versions: Vec<&Value> = marks
+        .iter()
+        .map(|(_, mark)| &mark["metadata"]["resourceVersion"])
+        .collect();
+    assert_eq!(versions, ["5", "6", "7"]);
+    let judged: Vec<&Value> = marks
+        .iter()
+        .map(|(_, mark)| &mark["metadata"]["annotations"]["vmpool.dev/detaching"])
+        .collect();
+    assert_eq!(judged, ["7", "7", "8"], "the pool that the record goes by");
+    let patches = fake.calls("PATCH");
+    let (_, record) = &patches[patches.len() - 1];
+    assert_eq!(record[0]["value"], "8");
+    assert_eq!(intents(&fake).of_vm("uid-web-2").unwrap().version, "8");
+}
+
+#[tokio::test]
+async fn dt_07_a_vm_that_is_deleted_before_it_is_marked_was_not_accepted() {
+    let fake = fake();
+    lead(&fake);
+    fake.state().vm_changes = vec![VmChange::Deleted];
+    let body = json!({"virtualMachines": ["web-2"], "replace": false});
+    let answer = detach(&fake, body.clone()).await;
+    let message = answer.refused(409, "Conflict");
+    assert!(message.contains("it is being deleted"), "{message}");
+    assert_eq!((replicas(&fake), recorded(&fake).len()), (4, 0));
+
+    // One that can't be marked takes nothing from the others.
+    fake.state().vm_changes = vec![VmChange::Refused];
+    let body = json!({"virtualMachines": ["web-1", "web-3"], "replace": false});
+    let answer = detach(&fake, body).await;
+    assert_eq!(answer.code, 200, "{answer:?}");
+    let verdicts = verdicts(&answer);
+    let refused = verdicts.iter().filter(|it| it.ends_with("Refused"));
+    assert_eq!(refused.count(), 1, "{verdicts:?}");
+    assert_eq!(answer.body["replicas"], 3);
+    assert_eq!((replicas(&fake), recorded(&fake).len()), (3, 1));
+
+    fake.state().vm_changes = vec![VmChange::Touched; 9];
+    let answer = detach(&fake, json!({"virtualMachines": ["web-4"]})).await;
+    let message = answer.refused(409, "Conflict");
+    assert!(message.contains("keeps changing"), "{message}");
 }
 
 #[tokio::test]
@@ -218,6 +277,7 @@ async fn a_dry_run_records_nothing_and_waits_for_nothing() {
     assert_eq!(verdicts(&answer), ["web-1: Recorded"]);
     assert_eq!(answer.body["replicas"], 3);
     assert_eq!((replicas(&fake), recorded(&fake).len()), (4, 0));
+    assert_eq!(mark(&fake, "web-1"), Value::Null);
 }
 
 #[tokio::test]
@@ -343,5 +403,5 @@ async fn a_write_that_is_refused_for_what_it_is_is_not_tried_again() {
     fake.state().refuses = true;
     let answer = detach(&fake, json!({"virtualMachines": ["web-1"]})).await;
     answer.refused(422, "Invalid");
-    assert_eq!(fake.calls("PATCH").len(), 1);
+    assert_eq!(fake.calls("PATCH /apis/vmpool.dev").len(), 1);
 }

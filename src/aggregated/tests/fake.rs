@@ -33,6 +33,19 @@ pub(super) struct State {
     pub(super) overtaken: u32,
     /// Takes no change of the pool, whatever it is.
     pub(super) refuses: bool,
+    /// What becomes of VMs just before we mark them, the last one first.
+    pub(super) vm_changes: Vec<VmChange>,
+}
+
+/// What becomes of a VM just before we mark it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum VmChange {
+    /// Its version is another one.
+    Touched,
+    /// Somebody deletes it.
+    Deleted,
+    /// It may not be marked.
+    Refused,
 }
 
 #[derive(Clone, Default)]
@@ -132,6 +145,12 @@ impl Fake {
         self.caches.vms.take(Step::Apply(view));
     }
 
+    /// A VM as it is stored.
+    pub(super) fn stored_vm(&self, name: &str) -> Value {
+        let path = format!("/apis/kubevirt.io/v1/namespaces/team/virtualmachines/{name}");
+        self.state().objects[&path].clone()
+    }
+
     /// Changes the stored pool.
     pub(super) fn change_pool(&self, change: impl FnOnce(&mut Value)) {
         change(self.state().objects.get_mut(POOL).unwrap());
@@ -229,6 +248,9 @@ impl State {
 
     fn patch(&mut self, path: &str, patch: Value, query: Option<&str>) -> (u16, Value) {
         let dry_run = query.unwrap_or_default().contains("dryRun");
+        if path.contains("/virtualmachines/") {
+            return self.mark(path, &patch, dry_run);
+        }
         let Some(object) = self.objects.get_mut(path) else {
             return (404, status(404, "NotFound"));
         };
@@ -251,6 +273,33 @@ impl State {
             *object = changed.clone();
         }
         (200, changed)
+    }
+
+    /// A merge into a VM, which others change too.
+    fn mark(&mut self, path: &str, patch: &Value, dry_run: bool) -> (u16, Value) {
+        let Some(vm) = self.objects.get_mut(path) else {
+            return (404, status(404, "NotFound"));
+        };
+        let next = next_version(vm);
+        match self.vm_changes.pop() {
+            Some(VmChange::Refused) => return (403, status(403, "Forbidden")),
+            Some(VmChange::Touched) => vm["metadata"]["resourceVersion"] = next.clone().into(),
+            Some(VmChange::Deleted) => {
+                vm["metadata"]["resourceVersion"] = next.clone().into();
+                vm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            }
+            None => {}
+        }
+        if patch["metadata"]["resourceVersion"] != vm["metadata"]["resourceVersion"] {
+            return (409, status(409, "Conflict"));
+        }
+        let mut marked = vm.clone();
+        json_patch::merge(&mut marked, patch);
+        marked["metadata"]["resourceVersion"] = next.into();
+        if !dry_run {
+            *vm = marked.clone();
+        }
+        (200, marked)
     }
 
     fn scale(&mut self, path: &str, patch: &Value, query: Option<&str>) -> (u16, Value) {

@@ -226,3 +226,60 @@ async fn what_was_accepted_stops_the_deletes_that_were_planned_without_it() {
     assert!(report.deleted.is_empty() && report.failed.is_empty());
     assert!(remembered.expectations.deletes().is_empty());
 }
+
+#[tokio::test]
+async fn dt_07_a_delete_that_meets_a_mark_is_given_up_for_what_the_vm_says_now() {
+    // The cache shows neither mark nor record. The API server refuses by version, and shows the mark.
+    let marked = || {
+        let marks = json!({"vmpool.dev/member-of": "uid-web", "vmpool.dev/detaching": "100"});
+        member("web-1")
+            .set("/metadata/annotations", marks)
+            .version(150)
+    };
+    let script: Script = |call, _| match call {
+        "DELETE virtualmachines/web-1" => Some((409, status(409, "Conflict", "another version"))),
+        "GET virtualmachines/web-1" => {
+            let marks = json!({"vmpool.dev/member-of": "uid-web", "vmpool.dev/detaching": "100"});
+            let vm = member("web-1").set("/metadata/annotations", marks);
+            Some((200, vm.version(150).0))
+        }
+        _ => None,
+    };
+    let (client, calls) = api_server(script);
+    let web = pool("web", "uid-web")
+        .replicas(0)
+        .set("/spec/updateStrategy", json!({"unmanaged": {}}));
+    let filled = caches()
+        .pool(web.clone())
+        .config(config("desktop", spec()))
+        .revision(owned_revision())
+        .vm(member("web-1"));
+    let shared = shared(client, filled.done());
+    let mut task = task(&shared);
+    task.pass().await;
+    let delete = calls.bodies("DELETE virtualmachines/web-1").remove(0);
+    assert_eq!(
+        delete["preconditions"],
+        json!({"uid": "uid-web-1", "resourceVersion": "100"})
+    );
+    let deletes = |calls: &Calls| {
+        let taken = taken(calls);
+        taken
+            .iter()
+            .filter(|call| call.starts_with("DELETE"))
+            .count()
+    };
+    assert_eq!(deletes(&calls), 1);
+    task.pass().await;
+    assert_eq!(deletes(&calls), 0, "as it was read");
+    shared.caches.vms.take(Step::Apply(marked().vm_view()));
+    task.pass().await;
+    assert_eq!(deletes(&calls), 0, "as the cache shows it");
+    // The pool is in a later version, and has no record: there will be none.
+    shared
+        .caches
+        .pools
+        .take(Step::Apply(web.version(151).pool_entry()));
+    task.pass().await;
+    assert_eq!(deletes(&calls), 1);
+}

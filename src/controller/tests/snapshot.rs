@@ -99,6 +99,34 @@ fn m17_a_vm_that_lost_its_owner_is_a_former_member() {
 }
 
 #[test]
+fn dt_07_an_announced_member_is_one_until_the_pool_is_in_a_later_version_than_was_judged() {
+    let member = |mark: &str| {
+        let marks = json!({"vmpool.dev/member-of": "uid-web", "vmpool.dev/detaching": mark});
+        let vm = vm("web-1").owner("web", "uid-web");
+        vm.set("/metadata/annotations", marks)
+    };
+    for (mark, pool_version, counts) in [
+        ("100", 99, true),
+        ("100", 100, true),
+        ("100", 101, false),
+        ("99", 100, false),
+        ("1000", 999, true),
+        ("junk", 100, false),
+        ("", 100, false),
+    ] {
+        let web = pool("web", "uid-web").version(pool_version);
+        let caches = caches().pool(web.clone()).vm(member(mark)).done();
+        let announced = view(&caches, &web).snapshot.intents.announced;
+        let expected = counts.then(|| ("uid-web-1".to_owned(), mark.to_owned()));
+        assert_eq!(
+            announced,
+            expected.into_iter().collect(),
+            "{mark} {pool_version}"
+        );
+    }
+}
+
+#[test]
 fn the_target_is_the_revision_of_the_configs_spec_and_none_is_pending() {
     let web = pool("web", "uid-web");
     let filled = || {

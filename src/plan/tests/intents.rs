@@ -5,6 +5,7 @@ use super::super::*;
 use super::builders::{at, condition, deeds, pool, vm, vms};
 use super::film::Film;
 use crate::api::conditions::types;
+use crate::api::pool::BasePolicy;
 
 fn asked(name: &str, progress: Progress) -> Detach {
     Detach {
@@ -95,6 +96,62 @@ fn dt_07_m96_a_member_that_is_to_leave_is_never_surplus_however_stale_the_cache(
     assert_eq!(deeds(&plan(&unseen, at(0))), "-");
 }
 
+fn announced(mut snapshot: Snapshot, names: &[&str], version: &str) -> Snapshot {
+    let uids = names.iter().map(|name| format!("uid-{name}"));
+    let announced = uids.map(|uid| (uid, version.to_owned()));
+    snapshot.intents.announced.extend(announced);
+    snapshot
+}
+
+#[test]
+fn dt_07_a_member_that_is_announced_to_leave_is_no_surplus_and_nobody_goes_in_its_place() {
+    let three = |replicas| pool("web").replicas(replicas).with_all(vms("web", 1..=3));
+    let oldest = |snapshot: Snapshot| snapshot.base(BasePolicy::Oldest);
+    let first = deeds(&plan(&oldest(three(2)), at(0)));
+    assert_eq!(first, "delete web-1");
+    let kept = announced(oldest(three(2)), &["web-1"], "70");
+    assert_eq!(deeds(&plan(&kept, at(0))), "-");
+    // Neither is it missing.
+    assert_eq!(
+        deeds(&plan(&announced(three(3), &["web-1"], "70"), at(0))),
+        "-"
+    );
+    // Those beyond go all the same, and only they.
+    let kept = announced(oldest(three(1)), &["web-1"], "70");
+    assert_eq!(deeds(&plan(&kept, at(0))), "delete web-2");
+    let kept = announced(oldest(three(0)), &["web-1"], "70");
+    assert_eq!(deeds(&plan(&kept, at(0))), "delete web-2 web-3");
+}
+
+#[test]
+fn dt_07_a_request_that_is_never_recorded_holds_up_a_scale_in_until_the_status_says_so() {
+    let snapshot = pool("web").replicas(2).with_all(vms("web", 1..=3));
+    let kept = announced(snapshot, &["web-1"], "70");
+    let begun = plan(&kept, at(0));
+    assert_eq!(condition(&begun, types::SCALE_IN_BLOCKED), "absent");
+    assert_eq!(begun.wake_at, Some(at(20)));
+    let kept = kept.after(&begun);
+    let soon = plan(&kept, at(19));
+    assert_eq!(soon.status, begun.status, "nothing that ends the request");
+    assert_eq!(soon.wake_at, Some(at(20)));
+    let late = plan(&kept.after(&soon), at(20));
+    assert_eq!(deeds(&late), "-");
+    assert_eq!(
+        condition(&late, types::SCALE_IN_BLOCKED),
+        "True/DetachUnrecorded"
+    );
+    // That is written, the version is another one, and the mark counts no more.
+    let snapshot = pool("web").replicas(2).with_all(vms("web", 1..=3));
+    let over = plan(&snapshot.after(&late), at(21));
+    assert!(deeds(&over).starts_with("delete web-"));
+    assert_eq!(over.memory.held_back_since, None);
+    // Another one that is given up is said, and so written, anew.
+    let again = pool("web").replicas(2).with_all(vms("web", 1..=3));
+    let mut again = announced(again.after(&late), &["web-1"], "71");
+    again.memory.held_back_since = Some(at(21));
+    assert_ne!(plan(&again, at(60)).status, late.status);
+}
+
 #[test]
 fn a_vm_that_nobody_knows_yet_is_looked_at_and_its_number_not_lost() {
     // The cache doesn't show web-3, which was made a moment ago.
@@ -144,5 +201,14 @@ fn what_can_not_be_read_holds_back_removals_alone() {
         condition(&plan_now, types::SCALE_IN_BLOCKED),
         "True/IntentUnclear"
     );
-    assert_eq!(deeds(&plan(&snapshot.replicas(5), at(0))), "create 4 5");
+    assert_eq!(
+        deeds(&plan(&snapshot.clone().replicas(5), at(0))),
+        "create 4 5"
+    );
+    // It is said before anybody would be removed: that lets it be taken off.
+    let settled = plan(&snapshot.replicas(3), at(0));
+    assert_eq!(
+        condition(&settled, types::SCALE_IN_BLOCKED),
+        "True/IntentUnclear"
+    );
 }
