@@ -47,7 +47,7 @@ pub(crate) async fn leader(ns: &Space<'_>) -> Result<usize> {
     number.with_context(|| format!("nobody of ours leads: {holder:?}"))
 }
 
-pub(crate) async fn leads(ns: &Space<'_>, replica: usize) -> Result<()> {
+async fn leads(ns: &Space<'_>, replica: usize) -> Result<()> {
     let what = format!("replica {replica} leads");
     eventually(&what, SOON, async || {
         ensure!(leader(ns).await? == replica);

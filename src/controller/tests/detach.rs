@@ -8,7 +8,7 @@ use super::super::pool_task::PoolTask;
 use super::super::supervise::Actor as _;
 use super::super::window::Window;
 use super::super::{Caches, Shared};
-use super::played::{Calls, Script, api_server, owned_revision, shared, spec, status, task};
+use super::played::{Calls, Script, api_server, list, owned_revision, shared, spec, status, task};
 use crate::cache::Step;
 
 use std::sync::Arc;
@@ -237,6 +237,7 @@ async fn dt_07_a_delete_that_meets_a_mark_is_given_up_for_what_the_vm_says_now()
             .version(150)
     };
     let script: Script = |call, _| match call {
+        "GET virtualmachines" => Some((200, list([member("web-1")]))),
         "DELETE virtualmachines/web-1" => Some((409, status(409, "Conflict", "another version"))),
         "GET virtualmachines/web-1" => {
             let marks = json!({"vmpool.dev/member-of": "uid-web", "vmpool.dev/detaching": "100"});
