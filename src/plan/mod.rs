@@ -16,6 +16,7 @@ mod membership;
 mod pace;
 mod progress;
 mod restarts;
+mod rewrites;
 mod rollout;
 mod rollout_conditions;
 mod scale_in;
@@ -40,6 +41,7 @@ use self::membership::Membership;
 use self::pace::Pace;
 pub use self::progress::Progress;
 pub use self::restarts::Restarts;
+pub use self::rewrites::Written;
 use self::rollout::Rollout;
 use self::scale_in::ScaleIn;
 use self::scale_out::ScaleOut;
@@ -110,6 +112,8 @@ pub struct Memory {
     pub unavailable_since: BTreeMap<String, Timestamp>,
     /// How often members were restarted for the target, by UID.
     pub restarts: BTreeMap<String, Restarts>,
+    /// When members were last written for the target, by UID, of late.
+    pub written: BTreeMap<String, Written>,
     /// What there was when something last became updated or available, while there is something to wait for.
     pub progress: Option<Progress>,
     /// Since when a surplus is kept because of members that a request has announced to leave.
@@ -286,7 +290,6 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
         is_stalled: progress.is_stalled,
     };
     let conditions = conditions::conditions(&findings, now);
-    let events = conditions::events(&findings);
 
     let mut pace = Pace::new(snapshot, now);
     let asked = intents::asked(snapshot, acts);
@@ -300,11 +303,11 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
 
     Plan {
         actions,
+        events: conditions::events(&findings),
         status: VirtualMachinePoolStatus {
             conditions,
             ..observed.status
         },
-        events,
         wake_at,
         waiting,
         memory: Memory {
@@ -314,6 +317,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
             vacated: scale_out.vacated,
             unavailable_since: rollout.unavailable_since,
             restarts: rollout.restarts,
+            written: rollout.written,
             progress: progress.known,
             held_back_since: scale_in.held_back_since,
         },
@@ -380,6 +384,7 @@ fn follow<'a>(
     Rollout {
         pending: rollout.pending,
         restarts: snapshot.memory.restarts.clone(),
+        written: snapshot.memory.written.clone(),
         ..Rollout::default()
     }
 }

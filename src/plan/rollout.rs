@@ -28,6 +28,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::budget::Budget;
 use super::membership::{Membership, is_marked};
 use super::restarts;
+use super::rewrites;
 use super::scale_in::Blocked;
 use super::scale_out::deadline;
 use super::selection::{self, Seed};
@@ -73,6 +74,8 @@ pub(super) struct Rollout<'a> {
     pub(super) unavailable_since: BTreeMap<String, Timestamp>,
     /// For [`super::Memory::restarts`].
     pub(super) restarts: restarts::ByMember,
+    /// For [`super::Memory::written`].
+    pub(super) written: rewrites::ByMember,
     /// Names of those who are restarted now, and were before for this very target.
     pub(super) restarted_again: Vec<String>,
 }
@@ -91,6 +94,8 @@ pub(super) fn choose<'a>(
     };
     let leaving: BTreeSet<&str> = leaving.iter().map(|gone| gone.vm.uid.as_str()).collect();
     let is_leaving = |member: &Member| leaving.contains(member.vm.uid.as_str());
+    let live = &members.live;
+    let mut written = rewrites::known(&snapshot.memory.written, target, live, now);
     let candidates: Vec<Candidate<'a>> = members
         .live
         .iter()
@@ -102,9 +107,12 @@ pub(super) fn choose<'a>(
             state: *state,
             stage: stage(snapshot, target, member, *state),
             is_going_down: *state == State::Available && is_asked_to_restart(snapshot, member),
+            put_back: rewrites::held(&written, member),
         })
         .collect();
-    match strategy(snapshot.pool.spec.update_strategy.as_ref()) {
+    let outdated = candidates.iter().filter(|one| one.is_outdated());
+    let again = outdated.filter_map(|one| one.put_back).min();
+    let mut rollout = match strategy(snapshot.pool.spec.update_strategy.as_ref()) {
         Strategy::Unmanaged => Rollout::default(),
         Strategy::Unsupported(what) => unsupported(&candidates, what),
         Strategy::Opportunistic => opportunistic(&candidates),
@@ -117,7 +125,15 @@ pub(super) fn choose<'a>(
             round.note_restarts();
             round.rollout
         }
+    };
+    rollout.next = again.into_iter().fold(rollout.next, earliest);
+    if snapshot.held(Kind::Update, now).is_none() {
+        for member in &rollout.update {
+            rewrites::note(&mut written, target, member, now);
+        }
     }
+    rollout.written = written;
+    rollout
 }
 
 /// The revision that existing members are to follow.
@@ -143,6 +159,8 @@ struct Candidate<'a> {
     stage: Stage,
     /// It is available, and its restart was asked for, to whichever revision.
     is_going_down: bool,
+    /// Until when it is not written again, if something puts it back.
+    put_back: Option<Timestamp>,
 }
 
 impl Candidate<'_> {
@@ -150,6 +168,9 @@ impl Candidate<'_> {
     fn deferred(&self) -> Option<&'static str> {
         let vmi = self.member.vmi.as_ref();
         let vmi = vmi.filter(|vmi| self.state != State::Halted && !vmi.phase.is_final());
+        if self.is_outdated() && self.put_back.is_some() {
+            return Some("it was written, and something has put it back");
+        }
         self.member.vm.busy.or_else(|| {
             let vmi = vmi?;
             if vmi.paused {

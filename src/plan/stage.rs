@@ -29,19 +29,24 @@ pub(super) fn is_updated(member: &Member, target: &Target) -> bool {
         .is_some_and(|mark| mark.hash == target.stamp_hash && mark.restored == member.vm.restored)
 }
 
+/// Whether mark and labels of the VM object are those of the target. What puts back the template alone leaves the
+/// VM's own label as it is, and the next instance is of another revision then.
+pub(super) fn is_at_target(member: &Member, target: &Target) -> bool {
+    let mut places = [&member.vm.labels, &member.vm.template_labels].into_iter();
+    let is_labelled = places.all(|labels| {
+        let label = labels.get(labels::REVISION);
+        label.is_none_or(|label| *label == target.revision)
+    });
+    is_labelled && is_updated(member, target)
+}
+
 /// How far `member` is on its way to `target`.
 pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state: State) -> Stage {
     let vm = &member.vm;
     if snapshot.expected_updates.contains(&vm.uid) {
         return Stage::Unseen;
     }
-    // What puts back the template alone leaves the VM's own label as it is, and the next instance is of another
-    // revision then.
-    let is_labelled = [&vm.labels, &vm.template_labels].into_iter().all(|labels| {
-        let label = labels.get(labels::REVISION);
-        label.is_none_or(|label| *label == target.revision)
-    });
-    if !is_updated(member, target) || !is_labelled {
+    if !is_at_target(member, target) {
         return Stage::Outdated {
             reaches_instance: reaches_instance(member, target),
         };

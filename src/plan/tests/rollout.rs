@@ -78,7 +78,9 @@ fn m89_one_by_one_written_compared_restarted_and_ready_before_the_next() {
         ("ready", Film::restarts, "-", "3/3 True/Settled"),
     ]);
     assert_eq!(film.restarted, ["web-1", "web-2", "web-3"]);
-    let rest = film.clone().step();
+    let mut later = film.clone();
+    later.wait(60);
+    let rest = later.step();
     assert_eq!((rest.wake_at, rest.memory), (None, Memory::default()));
     assert_eq!(
         (rest.status.updated_replicas, rest.status.current_replicas),

@@ -8,6 +8,7 @@ use super::builders::{Vm, at, condition, deeds, mark, told, vm};
 use super::film::Film;
 use super::rollout::{two, web};
 use crate::api::conditions::{reasons, types};
+use crate::api::labels;
 
 /// One of the old revision with something about it, beside one that is taken.
 fn beside(other: Vm) -> String {
@@ -229,6 +230,33 @@ fn a_member_whose_template_was_put_back_is_written_again() {
     assert_eq!(deeds(&plan(&put_back, at(0))), "update web-1");
     let as_written = web(0).replicas(1).with(of("desktop-new"));
     assert_eq!(deeds(&plan(&as_written, at(0))), "-");
+}
+
+#[test]
+fn a_member_that_something_puts_back_is_written_once_a_minute() {
+    for strategy in [json!({"proactive": {}}), json!({"opportunistic": {}})] {
+        let mut film = Film::new(web(1).updates(strategy));
+        assert_eq!(deeds(&film.step()), "update web-1");
+        film.compared(false);
+        assert_eq!(deeds(&film.step()), "-");
+        film.wait(20);
+        for _ in 0..3 {
+            let old = "desktop-old".to_owned();
+            let vm = &mut film.member("web-1").vm;
+            vm.template_labels.insert(labels::REVISION.to_owned(), old);
+            let held = film.step();
+            assert_eq!(deeds(&held), "-");
+            let message = &held.status.conditions[1].message;
+            assert!(message.contains("something has put it back"), "{message}");
+            film.now = held.wake_at.unwrap();
+            assert_eq!(deeds(&film.step()), "update web-1");
+            // Refused: tried again at once, as far as it is up to this.
+            assert_eq!(deeds(&film.step()), "update web-1");
+            let vm = &mut film.member("web-1").vm;
+            vm.template_labels.clear();
+            assert_eq!(deeds(&film.step()), "-");
+        }
+    }
 }
 
 #[test]
