@@ -14,7 +14,7 @@ use super::target::{alike, relabelled_since, target};
 use crate::api::intent::{self, Intent, Verb};
 use crate::api::{VirtualMachinePool, VirtualMachinePoolStatus, annotations};
 use crate::cache::{Caches, Index, PoolEntry, RevisionEntry};
-use crate::kubevirt::{VmView, disk_template_names};
+use crate::kubevirt::{Live, VmView, disk_template_names};
 use crate::plan::intents::{Detach, Intents, Progress};
 use crate::plan::{self, Failure, Kind, Limits, Member, Occupied, Snapshot, Target};
 use crate::stamp::{self, PoolInputs};
@@ -169,6 +169,12 @@ pub(super) fn build(
         relabelled_since: relabelled_since(caches, revision, &members),
         alike: alike(caches, revision, &inputs, &members),
         stamp_hash: stamp::stamp_hash(&revision.content_hash, &inputs),
+        live: revision
+            .spec
+            .get("template")
+            .and_then(|template| template.get("spec"))
+            .map(Live::of)
+            .unwrap_or_default(),
         has_disk_templates: !disk_templates(&revision.spec).is_empty(),
     });
     let status = remembered.status.clone();

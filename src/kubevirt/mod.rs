@@ -3,11 +3,13 @@
 //! object never stops a watch. Nothing here writes.
 
 mod disk;
+mod live;
 pub mod verdict;
 mod vm;
 mod vmi;
 
 pub use disk::DiskView;
+pub use live::Live;
 pub use vm::{RunStrategy, VmView};
 pub use vmi::{Phase, VmiView};
 

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::{ConditionView, LAST_RESTORE, Owner, disk_template_names, seconds, text};
+use super::{ConditionView, LAST_RESTORE, Live, Owner, disk_template_names, seconds, text};
 use crate::api::{annotations, labels};
 
 /// A VirtualMachine, cut down. Of a VM that never was ours only name, UID and owner are kept (`labels`,
@@ -56,6 +56,8 @@ pub struct VmView {
     pub ready: Option<ConditionView>,
     /// Whether KubeVirt says that the running instance needs a restart for a change to take effect.
     pub restart_required: bool,
+    /// What of the template KubeVirt changes live.
+    pub live: Live,
     /// Start failures in a row.
     pub start_failures: u32,
     /// KubeVirt's word for the state, for people.
@@ -153,6 +155,11 @@ impl VmView {
             ready: ConditionView::of(&object.data, "Ready"),
             restart_required: ConditionView::of(&object.data, "RestartRequired")
                 .is_some_and(|condition| condition.is_true()),
+            live: spec
+                .pointer("/template/spec")
+                .filter(|_| concerns_us)
+                .map(Live::of)
+                .unwrap_or_default(),
             start_failures: start_failures(&object.data),
             printable_status: text(&object.data, "/status/printableStatus").to_owned(),
         })

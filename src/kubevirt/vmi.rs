@@ -3,7 +3,7 @@
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::{ConditionView, Owner, text};
+use super::{ConditionView, Live, Owner, text};
 use crate::api::{annotations, labels};
 
 /// A VirtualMachineInstance, cut down.
@@ -35,6 +35,8 @@ pub struct VmiView {
     pub revision: Option<String>,
     /// Hash of the stamp that it was started from.
     pub stamp_hash: Option<String>,
+    /// What KubeVirt may have changed since it was started.
+    pub live: Live,
     /// Pool UID in our label: on a former member's instance it is to be taken off.
     pub pool_uid: Option<String>,
 }
@@ -110,6 +112,7 @@ impl VmiView {
                 .as_ref()
                 .and_then(|map| map.get(annotations::STAMP_HASH))
                 .cloned(),
+            live: object.data.get("spec").map(Live::of).unwrap_or_default(),
             pool_uid: label(labels::POOL_UID),
         })
     }

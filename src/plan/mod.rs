@@ -48,7 +48,7 @@ use self::scale_out::ScaleOut;
 use self::status::earliest;
 use crate::api::annotations;
 use crate::api::{VirtualMachinePoolSpec, VirtualMachinePoolStatus};
-use crate::kubevirt::{VmView, VmiView};
+use crate::kubevirt::{Live, VmView, VmiView};
 use crate::stamp::PoolInputs;
 
 /// Everything that one decision about one pool reads.
@@ -171,6 +171,8 @@ pub struct Target {
     pub alike: BTreeSet<String>,
     /// Hash of revision content and pool inputs (`stamp::revision::stamp_hash`).
     pub stamp_hash: String,
+    /// What of its template KubeVirt changes live.
+    pub live: Live,
     /// Whether the revision has disk templates: then CDI is needed.
     pub has_disk_templates: bool,
 }

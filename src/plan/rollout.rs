@@ -17,7 +17,8 @@
 //!   left for later; that is no failure. One whose user protects it from updates is not chosen, and
 //!   `UpdateBlocked` says so.
 //! - An instance is restarted for our write only: who edits a VM by hand restarts it by hand. So one that was
-//!   started from the target is never restarted, whatever `RestartRequired` says, and A → B → A restarts nothing.
+//!   started from the target is not restarted, whatever `RestartRequired` says, and A → B → A restarts nothing,
+//!   unless KubeVirt has applied B live and can't take it back (sockets can be plugged, not unplugged).
 //! - Everybody goes straight to the newest target, wherever they were on the way to another.
 //! - While the config is missing, refused or not a revision yet nobody is changed.
 

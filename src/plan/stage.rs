@@ -59,7 +59,9 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
         // The next instance is started from the object as it is.
         return Stage::Current;
     };
-    if vmi.stamp_hash.as_deref() == Some(target.stamp_hash.as_str()) {
+    if vmi.stamp_hash.as_deref() == Some(target.stamp_hash.as_str())
+        && !keeps_what_was_plugged(target, member)
+    {
         return Stage::Current;
     }
     if snapshot.expected_restarts.contains(&vmi.uid) || vm.has_requests {
@@ -88,6 +90,17 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
     } else {
         Stage::Current
     }
+}
+
+/// Whether an instance that was started from the target has been changed live since, for a revision in between,
+/// and KubeVirt can't take that back: then it asks for a restart though the VM says what the target says. A VM
+/// that its user edited says something else.
+fn keeps_what_was_plugged(target: &Target, member: &Member) -> bool {
+    let vm = &member.vm;
+    let vmi = member.vmi.as_ref();
+    vm.restart_required
+        && !vm.live.differs_from(&target.live)
+        && vmi.is_some_and(|vmi| vmi.live.differs_from(&target.live))
 }
 
 /// Whether any of what is to be written could be seen by an instance.

@@ -10,7 +10,7 @@ use super::super::*;
 use crate::api::pool::{
     BasePolicy, ProactiveScaleIn, ScaleInStrategy, SelectionPolicy, StatePreservation,
 };
-use crate::kubevirt::{VmView, VmiView};
+use crate::kubevirt::{Live, VmView, VmiView};
 use crate::stamp::{PoolInputs, StampMark, parse_ordinal};
 
 /// UID of every pool here.
@@ -50,6 +50,7 @@ pub(super) fn pool(name: &str) -> Snapshot {
             relabelled_since: BTreeSet::new(),
             alike: BTreeSet::new(),
             stamp_hash: mark(NEW).hash,
+            live: Live::default(),
             has_disk_templates: false,
         }),
         members: Vec::new(),

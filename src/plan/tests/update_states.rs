@@ -319,3 +319,33 @@ fn a_restart_that_a_users_own_edit_needs_is_not_ours() {
     target.relabelled_since.insert("desktop-old".to_owned());
     assert_eq!(deeds(&plan(&snapshot, at(0))), "restart web-1");
 }
+
+/// Started from the target, and at it again after another revision in between; so many sockets in the VM and in
+/// the instance.
+fn returned(vm_sockets: i64, vmi_sockets: i64) -> Vm {
+    let cpu = |sockets: i64| json!({"domain": {"cpu": {"sockets": sockets}}});
+    vm("web-1")
+        .ready()
+        .generation(3, 3)
+        .restart_required()
+        .with("/spec/template/spec", cpu(vm_sockets))
+        .with_vmi("/spec", cpu(vmi_sockets))
+}
+
+#[test]
+fn what_was_plugged_for_a_revision_in_between_and_can_not_be_unplugged_is_restarted() {
+    let mut snapshot = web(0).replicas(1);
+    snapshot.target.as_mut().unwrap().live.sockets = Some(1);
+    let plugged = snapshot.clone().with(returned(1, 2));
+    let plan_of = |snapshot: &Snapshot| plan(snapshot, at(0));
+    assert_eq!(deeds(&plan_of(&plugged)), "restart web-1");
+    assert_eq!(
+        condition(&plan_of(&plugged), types::PROGRESSING),
+        "True/RollingOut"
+    );
+    // Its user's edits, of sockets or of anything else, are its user's to restart.
+    for by_hand in [returned(2, 1), returned(2, 2), returned(1, 1)] {
+        let snapshot = snapshot.clone().with(by_hand);
+        assert_eq!(deeds(&plan_of(&snapshot)), "-");
+    }
+}
