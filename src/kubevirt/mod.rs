@@ -11,7 +11,7 @@ mod vmi;
 pub use disk::DiskView;
 pub use live::Live;
 pub use vm::{RunStrategy, VmView};
-pub use vmi::{Phase, VmiView};
+pub use vmi::{Phase, Plug, VmiView};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;

@@ -79,9 +79,32 @@ fn who_is_busy_is_left_alone() {
     }})));
     assert!(vmi(json!({"evacuationNodeName": "n"})));
     assert!(vmi(
-        json!({"conditions": [{"type": "HotMemoryChange", "status": "True"}]})
+        json!({"conditions": [{"type": "VolumesChange", "status": "True"}]})
     ));
     assert!(!vmi(
         json!({"conditions": [{"type": "LiveMigratable", "status": "True"}]})
     ));
+}
+
+#[test]
+fn what_is_plugged_by_a_migration_is_not_plugged_where_there_can_be_none() {
+    let plug = |conditions: serde_json::Value| {
+        let vmi = object(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "a-1", "namespace": "t", "uid": "u"}, "status": {"conditions": conditions},
+        }));
+        VmiView::read(&vmi).unwrap().plug
+    };
+    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
+    let migratable = condition("LiveMigratable", "True");
+    let fixed = condition("LiveMigratable", "False");
+    assert_eq!(plug(json!([fixed])), None);
+    for kind in ["HotVCPUChange", "HotMemoryChange"] {
+        let hot = condition(kind, "True");
+        assert_eq!(plug(json!([hot])), Some(Plug::Pending));
+        assert_eq!(plug(json!([hot, migratable])), Some(Plug::Pending));
+        assert_eq!(plug(json!([hot, fixed])), Some(Plug::Impossible));
+        let done = condition(kind, "False");
+        assert_eq!(plug(json!([done, fixed])), None);
+    }
 }

@@ -27,6 +27,8 @@ pub struct VmiView {
     pub paused: bool,
     /// What is being done to it that a restart would disturb.
     pub busy: Option<&'static str>,
+    /// CPUs or memory that it is to get.
+    pub plug: Option<Plug>,
     /// Whether no node has room for it.
     pub unschedulable: bool,
     /// Node that it runs on.
@@ -39,6 +41,15 @@ pub struct VmiView {
     pub live: Live,
     /// Pool UID in our label: on a former member's instance it is to be taken off.
     pub pool_uid: Option<String>,
+}
+
+/// CPUs or memory that an instance is to get while it runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Plug {
+    /// It can't be migrated, so that it never gets them unless it is restarted.
+    Impossible,
+    /// KubeVirt is to migrate it, if its administrator lets it (`workloadUpdateMethods`).
+    Pending,
 }
 
 /// Phase of an instance.
@@ -102,6 +113,7 @@ impl VmiView {
             paused: ConditionView::of(&object.data, "Paused")
                 .is_some_and(|paused| paused.is_true()),
             busy: busy(&object.data),
+            plug: plug(&object.data),
             unschedulable: ConditionView::of(&object.data, "PodScheduled").is_some_and(
                 |scheduled| scheduled.status == "False" && scheduled.reason == "Unschedulable",
             ),
@@ -140,9 +152,21 @@ fn busy(object: &Value) -> Option<&'static str> {
         Some("its node is being drained")
     } else if is_true("VolumesChange") {
         Some("its volumes are being changed")
-    } else if is_true("HotVCPUChange") || is_true("HotMemoryChange") {
-        Some("CPUs or memory are being plugged")
     } else {
         None
     }
+}
+
+/// KubeVirt plugs by a migration, and only into what can be migrated; it asks for a restart because of memory that
+/// it can't plug, and not because of CPUs (`handleCPUChangeRequest` in `pkg/virt-controller/watch/vm/vm.go`).
+fn plug(object: &Value) -> Option<Plug> {
+    let is_true = |kind| ConditionView::of(object, kind).is_some_and(|c| c.is_true());
+    if !is_true("HotVCPUChange") && !is_true("HotMemoryChange") {
+        return None;
+    }
+    let migratable = ConditionView::of(object, "LiveMigratable");
+    Some(match migratable {
+        Some(condition) if condition.status == "False" => Plug::Impossible,
+        _ => Plug::Pending,
+    })
 }

@@ -14,7 +14,8 @@
 //!   can't pull an unproven revision into the whole pool. What reaches no instance (labels and annotations of
 //!   the VM object) is written at once.
 //! - A member that is paused, migrated, snapshotted, restored, dumped, being plugged into or on a lost node is
-//!   left for later; that is no failure. One whose user protects it from updates is not chosen, and
+//!   left for later; that is no failure. CPUs and memory that KubeVirt doesn't plug are waited for as long as the
+//!   progress deadline says, and not at all where they can't be plugged. One whose user protects it from updates is not chosen, and
 //!   `UpdateBlocked` says so.
 //! - An instance is restarted for our write only: who edits a VM by hand restarts it by hand. So one that was
 //!   started from the target is not restarted, whatever `RestartRequired` says, and A → B → A restarts nothing,
@@ -40,7 +41,7 @@ use super::{Config, Kind, Member, Snapshot, Target};
 use crate::api::conditions::reasons;
 use crate::api::pool::BasePolicy;
 use crate::api::{annotations, quantity};
-use crate::kubevirt::Phase;
+use crate::kubevirt::{Phase, Plug};
 
 /// KubeVirt's words for an instance that doesn't get well by being waited for.
 const STUCK: [&str; 6] = [
@@ -248,6 +249,8 @@ impl<'s, 'a> Round<'s, 'a> {
                     "it was restarted, and its instance is of another revision again: does something put its \
                      template back?",
                 );
+            } else if candidate.is_outdated() && self.is_being_plugged(candidate) {
+                self.wait(candidate, "CPUs or memory are being plugged");
             } else if self.is_due_at_once(candidate) {
                 self.take(candidate);
             } else if candidate.state == State::Unavailable {
@@ -307,6 +310,34 @@ impl<'s, 'a> Round<'s, 'a> {
             }
             restarts::note(known, self.target, member, self.now);
         }
+    }
+
+    /// Whether CPUs or memory are awaited, and not longer than anything else is. Where no workload update method
+    /// is configured KubeVirt never plugs them, and says nothing.
+    fn is_being_plugged(&mut self, candidate: Candidate<'_>) -> bool {
+        let vmi = candidate.member.vmi.as_ref();
+        let pending = vmi.filter(|vmi| {
+            candidate.state != State::Halted
+                && !vmi.phase.is_final()
+                && vmi.plug == Some(Plug::Pending)
+        });
+        let Some(vmi) = pending else {
+            return false;
+        };
+        let seen = self
+            .snapshot
+            .memory
+            .unavailable_since
+            .get(&vmi.uid)
+            .copied();
+        let since = seen.unwrap_or(self.now).min(self.now);
+        let known = &mut self.rollout.unavailable_since;
+        known.insert(vmi.uid.clone(), since);
+        let until = deadline(since, self.snapshot.pool.spec.progress_deadline_seconds());
+        if until > self.now {
+            self.rollout.next = earliest(self.rollout.next, until);
+        }
+        until > self.now
     }
 
     /// Whether nobody loses anything by it.

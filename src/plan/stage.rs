@@ -4,7 +4,7 @@
 use super::status::State;
 use super::{Member, Snapshot, Target};
 use crate::api::{annotations, labels};
-use crate::kubevirt::Phase;
+use crate::kubevirt::{Phase, Plug};
 use crate::stamp::{self, StampMark};
 
 /// How far a member is.
@@ -85,7 +85,9 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
         .stamp_hash
         .as_ref()
         .is_none_or(|hash| !target.alike.contains(hash));
-    if (vm.restart_required && is_ours) || is_relabelled {
+    let asks = vm.restart_required || vmi.plug == Some(Plug::Impossible);
+    let is_ours = is_ours || keeps_what_was_plugged(target, member);
+    if (asks && is_ours) || is_relabelled {
         Stage::RestartDue
     } else {
         Stage::Current

@@ -349,3 +349,46 @@ fn what_was_plugged_for_a_revision_in_between_and_can_not_be_unplugged_is_restar
         assert_eq!(deeds(&plan_of(&snapshot)), "-");
     }
 }
+
+/// CPUs or memory are to be plugged into `vm`, which can be migrated or not.
+fn plugging(vm: Vm, migratable: &str) -> Vm {
+    vm.with_vmi(
+        "/status/conditions",
+        json!([
+            {"type": "Ready", "status": "True"},
+            {"type": "HotVCPUChange", "status": "True", "lastTransitionTime": null},
+            {"type": "LiveMigratable", "status": migratable},
+        ]),
+    )
+}
+
+#[test]
+fn who_is_being_plugged_is_waited_for_until_the_deadline_and_no_longer() {
+    let mut snapshot = web(0).replicas(1).with(plugging(two().ready(), "True"));
+    let first = plan(&snapshot, at(0));
+    assert_eq!(deeds(&first), "-");
+    let message = &first.status.conditions[1].message;
+    assert!(message.contains("web-2 (CPUs or memory are being plugged)"));
+    assert_eq!(first.wake_at, Some(at(600)));
+    snapshot = snapshot.after(&first);
+    assert_eq!(deeds(&plan(&snapshot, at(599))), "-");
+    assert_eq!(deeds(&plan(&snapshot, at(600))), "update web-2");
+}
+
+#[test]
+fn who_can_not_be_plugged_is_restarted_though_kubevirt_does_not_ask_for_it() {
+    let outdated = plugging(two().ready(), "False");
+    let snapshot = web(0).replicas(1).with(outdated);
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "update web-2");
+    let written = vm("web-1").ready().written("new").generation(2, 2);
+    let due = |migratable: &str| {
+        let vm = plugging(written.clone(), migratable);
+        deeds(&plan(&web(0).replicas(1).with(vm), at(0)))
+    };
+    assert_eq!(due("False"), "restart web-1");
+    assert_eq!(due("True"), "-");
+    // One that was started from the target is its user's, who plugged by hand.
+    let by_hand = plugging(vm("web-1").ready(), "False");
+    let snapshot = web(0).replicas(1).with(by_hand);
+    assert_eq!(deeds(&plan(&snapshot, at(0))), "-");
+}
