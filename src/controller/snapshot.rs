@@ -169,12 +169,7 @@ pub(super) fn build(
         relabelled_since: relabelled_since(caches, revision, &members),
         alike: alike(caches, revision, &inputs, &members),
         stamp_hash: stamp::stamp_hash(&revision.content_hash, &inputs),
-        live: revision
-            .spec
-            .get("template")
-            .and_then(|template| template.get("spec"))
-            .map(Live::of)
-            .unwrap_or_default(),
+        live: Live::of_template(revision.spec.get("template")),
         has_disk_templates: !disk_templates(&revision.spec).is_empty(),
     });
     let status = remembered.status.clone();

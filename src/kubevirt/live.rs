@@ -24,6 +24,12 @@ impl Live {
         }
     }
 
+    /// Read from a VM's template, if it has one.
+    pub fn of_template(template: Option<&Value>) -> Self {
+        let spec = template.and_then(|template| template.get("spec"));
+        spec.map(Self::of).unwrap_or_default()
+    }
+
     /// Whether both say something of a field, and not the same.
     pub fn differs_from(&self, other: &Self) -> bool {
         let differ = |one: Option<i64>, two: Option<i64>| matches!((one, two), (Some(one), Some(two)) if one != two);

@@ -155,7 +155,7 @@ impl VmView {
             ready: ConditionView::of(&object.data, "Ready"),
             restart_required: ConditionView::of(&object.data, "RestartRequired")
                 .is_some_and(|condition| condition.is_true()),
-            live: concerns_us.then(|| live(spec)).unwrap_or_default(),
+            live: Live::of_template(spec.get("template").filter(|_| concerns_us)),
             start_failures: start_failures(&object.data),
             printable_status: text(&object.data, "/status/printableStatus").to_owned(),
         })
@@ -183,12 +183,6 @@ fn template_labels(spec: &Value) -> BTreeMap<String, String> {
         .filter(|(key, _)| key.starts_with(labels::PREFIX))
         .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
         .collect()
-}
-
-fn live(spec: &Value) -> Live {
-    spec.pointer("/template/spec")
-        .map(Live::of)
-        .unwrap_or_default()
 }
 
 fn requests(object: &Value) -> &[Value] {
