@@ -191,6 +191,13 @@ fn check_identity(wanted: &Value, current: &Value, path: &PoolPath) -> Result<()
             wanted["kind"], wanted["apiVersion"]
         )));
     }
+    // Without `replicas` in it, it asks for none, as clients in Go write it; what has no spec is something else,
+    // and would take every VM.
+    if !wanted.get("spec").is_some_and(Value::is_object) {
+        return Err(Refusal::bad_request(
+            "expected a Scale with a spec: to ask for no VMs, say spec.replicas 0",
+        ));
+    }
     for (pointer, expected) in [
         ("/metadata/name", path.name.as_str()),
         ("/metadata/namespace", path.namespace.as_str()),

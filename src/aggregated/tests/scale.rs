@@ -328,3 +328,23 @@ fn a_patch_can_nest_nothing_deep() {
     };
     small.spawn(test).unwrap().join().unwrap();
 }
+
+#[tokio::test]
+async fn what_has_no_spec_is_no_scale_and_takes_no_vm() {
+    let fake = Fake::with_pool();
+    for body in [
+        json!({}),
+        json!({"virtualMachines": ["web-1"]}),
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": null}),
+    ] {
+        let answer = put(&fake, "application/json", body).await;
+        let message = answer.refused(400, "BadRequest");
+        assert!(message.contains("spec.replicas 0"), "{message}");
+        assert_eq!(replicas(&fake), 4);
+    }
+    let answer = patch(&fake, MERGE, json!({"spec": null})).await;
+    answer.refused(400, "BadRequest");
+    // What clients in Go write for none.
+    let answer = put(&fake, "application/json", json!({"spec": {}})).await;
+    assert_eq!((answer.code, replicas(&fake)), (200, 0));
+}
