@@ -17,7 +17,8 @@ pub struct DiskView {
     pub owners: Vec<Owner>,
     /// Whether it is going away.
     pub deleting: bool,
-    /// Name of the VM whose vTPM or EFI state it holds.
+    /// Name of the VM whose vTPM or EFI state it holds: by its label or, where it has none, by its own name, as
+    /// KubeVirt's `PVCForVMI` finds those that older versions made.
     pub persistent_state_for: Option<String>,
 }
 
@@ -32,11 +33,22 @@ impl DiskView {
             uid: meta.uid.clone()?,
             owners: references.into_iter().map(Owner::from).collect(),
             deleting: meta.deletion_timestamp.is_some(),
-            persistent_state_for: meta
-                .labels
-                .as_ref()
-                .and_then(|labels| labels.get(PERSISTENT_STATE_FOR))
-                .cloned(),
+            persistent_state_for: persistent_state_for(meta),
         })
     }
+}
+
+fn persistent_state_for(meta: &ObjectMeta) -> Option<String> {
+    let label = meta
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(PERSISTENT_STATE_FOR));
+    let by_name = || {
+        let name = meta.name.as_deref()?;
+        name.strip_prefix(PERSISTENT_STATE_FOR)?.strip_prefix('-')
+    };
+    label
+        .map(String::as_str)
+        .or_else(by_name)
+        .map(str::to_owned)
 }

@@ -51,39 +51,71 @@ fn who_is_busy_is_left_alone() {
         json!({"snapshotInProgress": "s"}),
         json!({"restoreInProgress": "r"}),
         json!({"volumeRequests": [{}]}),
-        json!({"volumeUpdateState": {"volumeMigrationState": {}}}),
         json!({"memoryDumpRequest": {"claimName": "c", "phase": "InProgress"}}),
         json!({"conditions": [{"type": "ManualRecoveryRequired", "status": "True"}]}),
     ] {
         assert!(vm(status.clone()), "{status}");
     }
     for status in [
-        json!({"snapshotInProgress": null, "volumeRequests": [], "volumeUpdateState": {}}),
+        json!({"snapshotInProgress": null, "volumeRequests": []}),
+        // It stays after the volumes have been migrated.
+        json!({"volumeUpdateState": {"volumeMigrationState": {"migratedVolumes": [{}]}}}),
         json!({"memoryDumpRequest": {"claimName": "c", "phase": "Completed"}}),
         json!("odd"),
     ] {
         assert!(!vm(status.clone()), "{status}");
     }
-    let vmi = |status: serde_json::Value| {
+}
+
+#[test]
+fn an_instance_is_busy_with_what_ends_and_not_with_what_only_a_restart_ends() {
+    let vmi = |status: &serde_json::Value| {
         let vmi = object(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {"name": "a-1", "namespace": "t", "uid": "u"}, "status": status,
         }));
-        VmiView::read(&vmi).unwrap().busy.is_some()
+        VmiView::read(&vmi).unwrap()
     };
-    assert!(vmi(
-        json!({"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}})
-    ));
-    assert!(!vmi(json!({"migrationState": {
-        "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:01:00Z"
-    }})));
-    assert!(vmi(json!({"evacuationNodeName": "n"})));
-    assert!(vmi(
-        json!({"conditions": [{"type": "VolumesChange", "status": "True"}]})
-    ));
-    assert!(!vmi(
-        json!({"conditions": [{"type": "LiveMigratable", "status": "True"}]})
-    ));
+    let start = "2026-01-01T00:00:00Z";
+    let is = |kind: &str, status: &str| json!({"type": kind, "status": status});
+    let backup = |completed| json!({"backupStatus": {"backupName": "b", "completed": completed}});
+    for status in [
+        json!({"migrationState": {"startTimestamp": start}}),
+        json!({"evacuationNodeName": "n"}),
+        json!({"conditions": [is("VolumesChange", "True")]}),
+        json!({"changedBlockTracking": backup(false)}),
+        json!({"fsFreezeStatus": "frozen"}),
+    ] {
+        assert!(vmi(&status).busy.is_some(), "{status}");
+    }
+    for status in [
+        json!({"migrationState": {"startTimestamp": start, "endTimestamp": start}}),
+        json!({"evacuationNodeName": "n", "conditions": [is("LiveMigratable", "False")]}),
+        json!({"conditions": [is("LiveMigratable", "True"), is("HotVCPUChange", "True")]}),
+        json!({"changedBlockTracking": backup(true)}),
+        json!("odd"),
+    ] {
+        assert_eq!(vmi(&status).busy, None, "{status}");
+    }
+}
+
+#[test]
+fn a_claim_with_a_machines_state_is_known_by_its_label_or_its_name() {
+    let claim = |name: &str, labels: serde_json::Value| {
+        let claim = object(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "t", "uid": "u", "labels": labels},
+        }));
+        DiskView::read(&claim.metadata)
+            .unwrap()
+            .persistent_state_for
+    };
+    let label = json!({"persistent-state-for": "web-2"});
+    let labelled = claim("persistent-state-for-web-2-x7k2p", label);
+    assert_eq!(labelled.as_deref(), Some("web-2"));
+    let by_name = claim("persistent-state-for-web-1", json!({}));
+    assert_eq!(by_name.as_deref(), Some("web-1"));
+    assert_eq!(claim("web-1-root", json!({})), None);
 }
 
 #[test]

@@ -218,8 +218,6 @@ fn busy(object: &Value) -> Option<&'static str> {
         Some("it is being restored")
     } else if is_set("volumeRequests") {
         Some("volumes are being plugged")
-    } else if is_set("volumeUpdateState") {
-        Some("its volumes are being migrated")
     } else if is_set("memoryDumpRequest") && !matches!(dump, "Completed" | "Failed") {
         Some("its memory is being dumped")
     } else if ConditionView::of(object, "ManualRecoveryRequired").is_some_and(|c| c.is_true()) {

@@ -137,21 +137,33 @@ impl VmiView {
     }
 }
 
-/// Facts, section 3.2.
+/// What a restart would disturb, and what ends by itself or by somebody's decision. Facts, section 3.2, and
+/// KubeVirt's `migrations.IsBackupInProgress`: a backup fails when its instance goes.
+///
+/// CPUs or memory that are to be plugged are none: they wait for a migration, which may never come, and a restart
+/// gives the guest what it waits for.
 fn busy(object: &Value) -> Option<&'static str> {
     let is_true = |kind| ConditionView::of(object, kind).is_some_and(|c| c.is_true());
-    let migration = object.pointer("/status/migrationState");
-    let has = |key: &str| {
-        migration
-            .and_then(|migration| migration.get(key))
+    let is_set = |pointer: &str| {
+        object
+            .pointer(pointer)
             .is_some_and(|value| !value.is_null())
     };
-    if has("startTimestamp") && !has("endTimestamp") {
+    let backup = "/status/changedBlockTracking/backupStatus";
+    let is_backed_up = !text(object, &format!("{backup}/backupName")).is_empty()
+        && object.pointer(&format!("{backup}/completed")) != Some(&Value::Bool(true));
+    if is_set("/status/migrationState/startTimestamp")
+        && !is_set("/status/migrationState/endTimestamp")
+    {
         Some("it is being migrated")
-    } else if !text(object, "/status/evacuationNodeName").is_empty() {
+    } else if !text(object, "/status/evacuationNodeName").is_empty() && !cannot_migrate(object) {
         Some("its node is being drained")
     } else if is_true("VolumesChange") {
         Some("its volumes are being changed")
+    } else if is_backed_up {
+        Some("a backup of it is being made")
+    } else if text(object, "/status/fsFreezeStatus") == "frozen" {
+        Some("its file systems are frozen")
     } else {
         None
     }
@@ -164,9 +176,12 @@ fn plug(object: &Value) -> Option<Plug> {
     if !is_true("HotVCPUChange") && !is_true("HotMemoryChange") {
         return None;
     }
-    let migratable = ConditionView::of(object, "LiveMigratable");
-    Some(match migratable {
-        Some(condition) if condition.status == "False" => Plug::Impossible,
-        _ => Plug::Pending,
+    Some(match cannot_migrate(object) {
+        true => Plug::Impossible,
+        false => Plug::Pending,
     })
+}
+
+fn cannot_migrate(object: &Value) -> bool {
+    ConditionView::of(object, "LiveMigratable").is_some_and(|condition| condition.status == "False")
 }
