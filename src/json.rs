@@ -45,11 +45,13 @@ pub struct Object {
     pub is_cut: bool,
 }
 
-/// The metadata of an object of any kind. The rest is skipped and costs nothing.
+/// The metadata and the phase of an object of any kind. The rest is skipped and costs nothing.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// Without managedFields.
     pub metadata: ObjectMeta,
+    /// `status.phase`, empty if there is none.
+    pub phase: String,
 }
 
 impl Deref for Bounded {
@@ -104,13 +106,23 @@ impl<'de> Deserialize<'de> for Head {
         #[derive(Default, Deserialize)]
         struct Meta(#[serde(deserialize_with = "read_metadata")] Value);
 
+        #[derive(Default, Deserialize)]
+        struct Status(#[serde(deserialize_with = "read_inside")] Value);
+
         #[derive(Deserialize)]
         struct Outer {
             metadata: Option<Meta>,
+            status: Option<Status>,
         }
         let outer = Outer::deserialize(deserializer)?;
-        let metadata = metadata(outer.metadata.map(|Meta(value)| value));
-        Ok(Self { metadata })
+        let phase = outer.status.and_then(|Status(status)| {
+            let phase = status.get("phase")?.as_str()?;
+            Some(phase.to_owned())
+        });
+        Ok(Self {
+            metadata: metadata(outer.metadata.map(|Meta(value)| value)),
+            phase: phase.unwrap_or_default(),
+        })
     }
 }
 
@@ -137,6 +149,10 @@ pub fn stored_size(value: &impl Serialize) -> usize {
 
 fn read_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Ok(read(deserializer, Place::Metadata, READ_DEPTH)?.0)
+}
+
+fn read_inside<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    Ok(read(deserializer, Place::Inside, READ_DEPTH)?.0)
 }
 
 /// What is there, and whether it was cut.

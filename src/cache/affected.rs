@@ -169,10 +169,9 @@ impl Concerns for VmiView {
 }
 
 impl Concerns for DiskView {
-    /// When it goes or changes: the pools whose VMs could have a disk of that name. A new disk concerns
-    /// nobody: those who are about to use its name look first.
+    /// The pools whose VMs could have a disk of that name.
     fn concerns(caches: &Caches, change: &Change<Self>) -> Vec<Affected> {
-        let Some(disk) = change.old.as_deref() else {
+        let Some(disk) = either(change).next() else {
             return Vec::new();
         };
         let vm = disk.persistent_state_for.as_deref();

@@ -242,7 +242,7 @@ async fn feeds(caches: &Caches, client: &Client) {
         feed!(Vms, vms),
         feed!(Vmis, vmis),
     );
-    let disk = |object: Head| DiskView::read(&object.metadata);
+    let disk = |object: Head| DiskView::read(&object.metadata, &object.phase);
     tokio::join!(
         claims.run(client, &claim, None, disk),
         configs.run(client, &config, None, |object: Object| ConfigEntry::read(

@@ -224,7 +224,7 @@ fn a_vm_concerns_the_pool_that_had_it_and_the_one_that_has_it() {
 }
 
 #[test]
-fn a_disk_that_goes_concerns_the_pools_whose_vms_could_have_it() {
+fn a_disk_concerns_the_pools_whose_vms_could_have_it() {
     let caches = Caches::default();
     caches.pools.take(Step::Apply(pool("web", of_desktop())));
     caches.pools.take(Step::Apply(pool("we", of_desktop())));
@@ -235,11 +235,12 @@ fn a_disk_that_goes_concerns_the_pools_whose_vms_could_have_it() {
         owners: Vec::new(),
         deleting: false,
         persistent_state_for: None,
+        has_data: false,
     };
     let gone = concerned(&caches, Some(disk("web-1-root")), None);
     assert_eq!(gone, [pool_named("web")].into());
     let new = concerned(&caches, None, Some(disk("web-1-root")));
-    assert_eq!(new, [].into());
+    assert_eq!(new, [pool_named("web")].into());
     let mut state = disk("persistent-state-for-x");
     state.persistent_state_for = Some("we-3".to_owned());
     let gone = concerned(&caches, Some(state), None);

@@ -43,6 +43,12 @@ pub(super) enum CallFailure {
         /// How long to wait, if it says so.
         retry_after: Option<Duration>,
     },
+    /// It was not asked for, since something stands in its way.
+    #[error("{reason}")]
+    Withhold {
+        /// What.
+        reason: String,
+    },
 }
 
 impl CallFailure {
@@ -50,6 +56,7 @@ impl CallFailure {
     pub(super) fn category(&self) -> Category {
         match self {
             Self::LoseAnswer { .. } => Category::Unanswered,
+            Self::Withhold { .. } => Category::Conflict,
             Self::Refuse { status, .. } => match status.code {
                 403 if status.message.contains("exceeded quota") => Category::Quota,
                 403 if is_namespace_terminating(status) => Category::Terminating,
@@ -66,7 +73,7 @@ impl CallFailure {
     /// How long the API server asks to wait.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::LoseAnswer { .. } => None,
+            Self::LoseAnswer { .. } | Self::Withhold { .. } => None,
             Self::Refuse { retry_after, .. } => *retry_after,
         }
     }

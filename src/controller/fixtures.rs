@@ -213,7 +213,14 @@ impl Filled {
 
     pub(super) fn done(self) -> Caches {
         let caches = Caches::default();
-        let disk = |object: &Object| DiskView::read(&object.meta());
+        let disk = |object: &Object| {
+            let phase = object.dynamic();
+            let phase = phase.data.pointer("/status/phase");
+            DiskView::read(
+                &object.meta(),
+                phase.and_then(Value::as_str).unwrap_or_default(),
+            )
+        };
         fill(&caches.pools, &self.pools, |o| Some(o.pool_entry()));
         fill(&caches.configs, &self.configs, |o| Some(o.config_entry()));
         fill(&caches.revisions, &self.revisions, |o| {

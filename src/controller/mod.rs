@@ -20,6 +20,7 @@ mod expectations;
 mod fixtures;
 mod follow;
 mod former;
+mod member_disks;
 mod metrics;
 mod occupied;
 mod overdue;

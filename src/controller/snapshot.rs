@@ -9,6 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::expectations::{Expectations, cached_version};
+use super::member_disks;
 use super::occupied::Numbers;
 use super::target::{alike, relabelled_since, target};
 use crate::api::intent::{self, Intent, Verb};
@@ -151,7 +152,7 @@ pub(super) fn build(
     let id = &entry.id;
     let inputs = PoolInputs::of(pool);
     let (config, revision) = target(caches, entry);
-    let members = members(caches, entry, &inputs, remembered);
+    let members = members(caches, entry, &inputs, revision.as_deref(), remembered);
     let former = former(caches, entry, remembered);
     let expected_creates = remembered.expectations.creates();
     let intents = Intents {
@@ -312,6 +313,7 @@ fn members(
     caches: &Caches,
     entry: &PoolEntry,
     inputs: &PoolInputs,
+    revision: Option<&RevisionEntry>,
     remembered: &Remembered,
 ) -> Vec<Member> {
     let vms = remembered.live.apply(caches.members_of(&entry.id.uid));
@@ -325,6 +327,9 @@ fn members(
             Member {
                 ordinal: stamp::parse_ordinal(&inputs.vm_prefix, &vm.name),
                 vmi: vmi.map(Arc::unwrap_or_clone),
+                is_filling: member_disks::are_filling(caches, &vm),
+                taken_disk: revision
+                    .and_then(|revision| member_disks::taken(caches, &vm, revision)),
                 vm,
             }
         })

@@ -8,6 +8,7 @@ mod detach;
 mod failures;
 mod follow;
 mod leadership;
+mod member_disks;
 mod occupied;
 mod played;
 mod premises;

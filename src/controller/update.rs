@@ -1,16 +1,18 @@
 //! Brings VM objects to the pool's target revision: each is read from the API server, merged with what it was
 //! made from and is to be made from ([`stamp::update`]), and patched, if it still is as it was read. A VM that
 //! turns out to be another one than the plan has seen, or is protected, or runs where it was to be written since it
-//! doesn't, is left to the next plan.
+//! doesn't, is left to the next plan. None is written that would take a disk of somebody else's.
 
 use std::sync::Arc;
 
-use kube::api::{DynamicObject, Patch};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{ApiResource, DynamicObject, Patch};
 
 use super::Shared;
 use super::calls::{CallFailure, Category, Place};
 use super::create::effect_of;
 use super::drive::{Effect, drive};
+use super::member_disks;
 use super::metrics::Deed;
 use super::revisions;
 use super::snapshot::{Remembered, Source};
@@ -18,7 +20,7 @@ use super::window::Window;
 use crate::api::{annotations, labels};
 use crate::cache::{Identity, RevisionEntry};
 use crate::clock;
-use crate::kubevirt::{self, RunStrategy, VmView};
+use crate::kubevirt::{self, DiskView, RunStrategy, VmView};
 use crate::plan;
 use crate::stamp::{
     self, Base, PoolIdentity, PoolInputs, Revision, StampInput, StampMark, UpdateInput,
@@ -121,7 +123,7 @@ impl Updates<'_> {
 
     async fn update(&self, wanted: &Wanted) -> Outcome {
         let _permit = self.shared.permit().await;
-        let object = match self.get(&wanted.name).await {
+        let object = match self.get_vm(&wanted.name).await {
             Ok(object) => object,
             Err(failure) => return Outcome::Failed(failure),
         };
@@ -147,7 +149,42 @@ impl Updates<'_> {
             let vm = Box::new(vm);
             return Outcome::Updated { vm, changed: false };
         }
+        if let Some(failure) = self.disk_in_the_way(&object, &vm, &patch).await {
+            return Outcome::Failed(failure);
+        }
         self.send(wanted, &vm, patch).await
+    }
+
+    /// What keeps `patch` from bringing new disk templates: something of their name that isn't the VM's own. The plan
+    /// has looked at the caches; this is what the API server says.
+    async fn disk_in_the_way(
+        &self,
+        object: &DynamicObject,
+        vm: &VmView,
+        patch: &json_patch::Patch,
+    ) -> Option<CallFailure> {
+        let before = serde_json::to_value(object).unwrap_or_default();
+        let mut after = before.clone();
+        json_patch::patch(&mut after, patch).ok()?;
+        for disk in member_disks::added(&before, &after) {
+            let found = futures::try_join!(
+                self.get(kubevirt::data_volume(), &disk),
+                self.get(ApiResource::erase::<PersistentVolumeClaim>(&()), &disk),
+            );
+            let (data_volume, claim) = match found {
+                Ok(found) => found,
+                Err(failure) => return Some(failure),
+            };
+            let view = |found: DynamicObject| DiskView::read(&found.metadata, "");
+            let (data_volume, claim) = (data_volume.and_then(view), claim.and_then(view));
+            let taken =
+                member_disks::somebody_elses(vm, &disk, data_volume.as_ref(), claim.as_ref());
+            if let Some(taken) = taken {
+                let reason = format!("{taken} exists already and is not {}'s own", vm.name);
+                return Some(CallFailure::Withhold { reason });
+            }
+        }
+        None
     }
 
     fn patch(
@@ -198,7 +235,7 @@ impl Updates<'_> {
         if !may_be_stale {
             return Outcome::Failed(failure);
         }
-        match self.get(&wanted.name).await {
+        match self.get_vm(&wanted.name).await {
             Ok(None) => Outcome::Moved(None),
             Ok(Some(object)) => match read(object) {
                 Some((_, vm)) if vm.resource_version != before.resource_version => {
@@ -210,8 +247,15 @@ impl Updates<'_> {
         }
     }
 
-    async fn get(&self, name: &str) -> Result<Option<DynamicObject>, CallFailure> {
-        let resource = kubevirt::virtual_machine();
+    async fn get_vm(&self, name: &str) -> Result<Option<DynamicObject>, CallFailure> {
+        self.get(kubevirt::virtual_machine(), name).await
+    }
+
+    async fn get(
+        &self,
+        resource: ApiResource,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, CallFailure> {
         let place = Place {
             resource: &resource,
             namespace: &self.pool.namespace,

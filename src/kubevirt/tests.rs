@@ -106,7 +106,7 @@ fn a_claim_with_a_machines_state_is_known_by_its_label_or_its_name() {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": name, "namespace": "t", "uid": "u", "labels": labels},
         }));
-        DiskView::read(&claim.metadata)
+        DiskView::read(&claim.metadata, "Bound")
             .unwrap()
             .persistent_state_for
     };

@@ -186,6 +186,10 @@ pub struct Member {
     pub vmi: Option<VmiView>,
     /// Its number, from its name; `None` if the name is no `<prefix>-<n>` of the pool.
     pub ordinal: Option<u32>,
+    /// Whether a disk of its templates is not there or has no data yet.
+    pub is_filling: bool,
+    /// What has the name of a disk that the target would bring and isn't its own: it can't be updated.
+    pub taken_disk: Option<String>,
 }
 
 /// What stands in the way of an ordinal.

@@ -185,6 +185,25 @@ impl Candidate<'_> {
         })
     }
 
+    /// What KubeVirt has to do first.
+    fn unanswered(&self) -> &'static str {
+        if self.member.is_filling {
+            "a disk of it is being filled"
+        } else {
+            "KubeVirt has not answered yet"
+        }
+    }
+
+    /// Why it can't be written, whoever would allow it.
+    fn obstacle(&self) -> Option<String> {
+        let disk = self
+            .member
+            .taken_disk
+            .as_ref()
+            .filter(|_| self.is_outdated())?;
+        Some(format!("{disk} exists already and is not its own"))
+    }
+
     fn is_outdated(&self) -> bool {
         matches!(self.stage, Stage::Outdated { .. })
     }
@@ -238,11 +257,13 @@ impl<'s, 'a> Round<'s, 'a> {
             if candidate.is_going_down
                 || matches!(candidate.stage, Stage::Restarting | Stage::Unseen)
             {
-                self.wait(candidate, "KubeVirt has not answered yet");
+                self.wait(candidate, candidate.unanswered());
             } else if candidate.is_protected() {
                 protected += 1;
             } else if let Some(why) = candidate.deferred() {
                 self.wait(candidate, why);
+            } else if let Some(obstacle) = candidate.obstacle() {
+                self.wait(candidate, &obstacle);
             } else if self.was_in_vain(candidate) {
                 self.wait(
                     candidate,
@@ -468,6 +489,9 @@ fn opportunistic<'a>(candidates: &[Candidate<'a>]) -> Rollout<'a> {
         } else if let Some(why) = candidate.deferred() {
             let name = &candidate.member.vm.name;
             rollout.waiting.push(format!("{name} ({why})"));
+        } else if let Some(obstacle) = candidate.obstacle() {
+            let name = &candidate.member.vm.name;
+            rollout.waiting.push(format!("{name} ({obstacle})"));
         } else {
             rollout.update.push(candidate.member);
         }

@@ -74,7 +74,8 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
         // It was written because it doesn't get to run, and there is nothing to lose.
         return Stage::RestartDue;
     }
-    if vm.seen_generation.is_none_or(|seen| seen < vm.generation) {
+    // What KubeVirt says of its generation comes before it has compared anything while a disk is filling.
+    if member.is_filling || vm.seen_generation.is_none_or(|seen| seen < vm.generation) {
         return Stage::Unseen;
     }
     let is_relabelled = vmi

@@ -37,7 +37,9 @@ use crate::api::{self, annotations, labels};
 
 pub use self::inputs::{PoolInputs, StampMark, VmMetadata};
 pub use self::names::{disk_name, parse_ordinal, vm_name};
-pub use self::references::{Flag, Kind, Naming, Reference, Row, Rule, referenced_names, rewrite};
+pub use self::references::{
+    Flag, Kind, Naming, Reference, Row, Rule, disk_templates_of, referenced_names, rewrite,
+};
 pub use self::repair::repair;
 pub use self::revision::{disks_hash, normalise, revision_hash, revision_name, stamp_hash};
 pub use self::single::single;

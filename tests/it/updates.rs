@@ -256,3 +256,59 @@ fn ro_08_changed_disk_templates_keep_disks_and_are_reported() {
         .await
     });
 }
+
+#[test]
+fn nr_06_an_update_takes_no_disk_of_somebody_elses() {
+    with_namespace("nr-06-update", async |ns| {
+        running(ns, &hosts("a"), &web(3, 1), 3).await?;
+        let data_volume = json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": "web-1-data"},
+            "spec": {"storage": {"resources": {"requests": {"storage": "1Gi"}}}, "source": {"blank": {}}},
+        });
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "web-2-data"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        for disk in [&data_volume, &claim] {
+            let create = ns.run_with("create -f -", &disk.to_string())?;
+            ensure!(create.success, "{}", create.stderr);
+        }
+        ns.accepts(hosts("a").disk("data"))?;
+        ns.eventually("web-3 has the disk, and the others are said", async || {
+            let vms = ns.members("web").await?;
+            let with_disk = vms.iter().filter(|vm| {
+                let templates = &vm["spec"]["dataVolumeTemplates"];
+                templates[0]["metadata"]["name"].is_string()
+            });
+            let names: Vec<&str> = with_disk.map(name).collect();
+            ensure!(names == ["web-3"], "{names:?}");
+            let pool = ns.get(Kind::Pool, "web").await?;
+            let message = condition(&pool, "Progressing").map(|c| c["message"].to_string());
+            let message = message.unwrap_or_default();
+            for taken in ["DataVolume web-1-data", "PersistentVolumeClaim web-2-data"] {
+                ensure!(message.contains(taken), "{message}");
+            }
+            Ok(())
+        })
+        .await?;
+
+        // Once it is out of the way, web-1 follows.
+        ns.kubectl("delete datavolume web-1-data")?;
+        ns.eventually("web-1 has a disk of its own", async || {
+            let disk = ns.get(Kind::DataVolume, "web-1-data").await?;
+            let owner = &disk["metadata"]["ownerReferences"][0]["name"];
+            ensure!(owner == "web-1", "{disk}");
+            Ok(())
+        })
+        .await?;
+        ns.kubectl("scale vpool web --replicas=0")?;
+        ns.settled("web", &[]).await?;
+        let claim = ns.get(Kind::Claim, "web-2-data").await?;
+        let metadata = &claim["metadata"];
+        ensure!(
+            metadata["ownerReferences"].is_null() && metadata["deletionTimestamp"].is_null(),
+            "{claim}"
+        );
+        Ok(())
+    });
+}

@@ -60,6 +60,11 @@ pub(super) fn instance(name: &str) -> Object {
 
 /// A pool whose config has been edited.
 pub(super) fn edited(replicas: u32, unavailable: u32) -> Filled {
+    edited_to(new_spec(), replicas, unavailable)
+}
+
+/// The same, to this.
+pub(super) fn edited_to(spec: Value, replicas: u32, unavailable: u32) -> Filled {
     let owned = |spec, number| {
         let revision = revision("desktop", spec, number);
         revision.owned_by(
@@ -72,9 +77,9 @@ pub(super) fn edited(replicas: u32, unavailable: u32) -> Filled {
     let pool = pool("web", "uid-web").replicas(replicas);
     caches()
         .pool(pool.set("/spec/maxUnavailable", unavailable.into()))
-        .config(config("desktop", new_spec()))
+        .config(config("desktop", spec.clone()))
         .revision(owned(old_spec(), 1))
-        .revision(owned(new_spec(), 2))
+        .revision(owned(spec, 2))
 }
 
 pub(super) const GET_VM: &str = "GET virtualmachines/web-1";

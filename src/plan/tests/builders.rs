@@ -186,6 +186,8 @@ pub(super) struct Vm {
     name: String,
     object: Value,
     vmi: Option<Value>,
+    is_filling: bool,
+    taken_disk: Option<String>,
 }
 
 /// A member of that name.
@@ -223,6 +225,8 @@ pub(super) fn vm(name: &str) -> Vm {
             },
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]},
         })),
+        is_filling: false,
+        taken_disk: None,
     }
 }
 
@@ -261,6 +265,18 @@ impl Vm {
 
     pub(super) fn run_strategy(mut self, strategy: &str) -> Self {
         self.object["spec"]["runStrategy"] = json!(strategy);
+        self
+    }
+
+    /// A disk of it has no data yet.
+    pub(super) fn filling(mut self) -> Self {
+        self.is_filling = true;
+        self
+    }
+
+    /// What has the name of a disk that the target would bring.
+    pub(super) fn disk_taken(mut self, by: &str) -> Self {
+        self.taken_disk = Some(by.to_owned());
         self
     }
 
@@ -382,6 +398,8 @@ impl Vm {
                 .as_ref()
                 .map(|vmi| VmiView::read(&object(vmi)).unwrap()),
             ordinal: parse_ordinal(prefix, &self.name),
+            is_filling: self.is_filling,
+            taken_disk: self.taken_disk.clone(),
         }
     }
 }
