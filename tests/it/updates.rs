@@ -276,10 +276,9 @@ fn nr_06_an_update_takes_no_disk_of_somebody_elses() {
         ns.accepts(hosts("a").disk("data"))?;
         ns.eventually("web-3 has the disk, and the others are said", async || {
             let vms = ns.members("web").await?;
-            let with_disk = vms.iter().filter(|vm| {
-                let templates = &vm["spec"]["dataVolumeTemplates"];
-                templates[0]["metadata"]["name"].is_string()
-            });
+            let with_disk = vms
+                .iter()
+                .filter(|vm| vm["spec"].to_string().contains("-data\""));
             let names: Vec<&str> = with_disk.map(name).collect();
             ensure!(names == ["web-3"], "{names:?}");
             let pool = ns.get(Kind::Pool, "web").await?;
