@@ -81,7 +81,9 @@ impl Objects for CachedObjects {
             Named::Claim(name) if self.caches.claims.get(namespace, name).is_some() => {
                 Box::pin(std::future::ready(Ok(true)))
             }
-            Named::Claim(_) | Named::ConfigMap(_) => self.live.exists(namespace, named),
+            Named::Claim(_) | Named::ConfigMap(_) | Named::DataVolume(_) => {
+                self.live.exists(namespace, named)
+            }
         }
     }
 

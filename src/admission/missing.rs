@@ -61,7 +61,7 @@ pub(super) fn warn(verdict: &mut Verdict, found: Vec<(Named, Lookup<bool>)>) {
     let mut missing: [Vec<String>; 2] = [Vec::new(), Vec::new()];
     for (named, exists) in found {
         match (named, exists) {
-            (_, Ok(true) | Err(_)) => {}
+            (_, Ok(true) | Err(_)) | (Named::DataVolume(_), _) => {}
             (Named::ConfigMap(name), Ok(false)) => missing[0].push(name),
             (Named::Claim(name), Ok(false)) => missing[1].push(name),
         }

@@ -90,6 +90,8 @@ pub enum Named {
     ConfigMap(String),
     /// A PersistentVolumeClaim.
     Claim(String),
+    /// A DataVolume.
+    DataVolume(String),
 }
 
 /// A VM, as far as names in use go.
@@ -292,6 +294,7 @@ impl Objects for LiveObjects {
         let (resource, name) = match named {
             Named::ConfigMap(name) => (ApiResource::erase::<ConfigMap>(&()), name),
             Named::Claim(name) => (ApiResource::erase::<PersistentVolumeClaim>(&()), name),
+            Named::DataVolume(name) => (kubevirt::data_volume(), name),
         };
         Box::pin(async move {
             let api: Api<DynamicObject> =

@@ -198,7 +198,7 @@ async fn decide(
     match hook {
         Hook::DefaultPool if (group, kind) == (GROUP, POOL_KIND) => Ok(defaulting::review(request)),
         Hook::Stamp if (group, kind) == (kubevirt::GROUP, "VirtualMachine") => {
-            stamp(state, request).await
+            stamp(state, request, until).await
         }
         Hook::ValidateConfig if (group, kind) == (GROUP, CONFIG_KIND) => {
             Ok(validate_config(state, request, until).await)
@@ -217,9 +217,13 @@ async fn decide(
     }
 }
 
-async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoVerdict> {
+async fn stamp(
+    state: &AdmissionState,
+    request: &Request,
+    until: Instant,
+) -> Result<Verdict, NoVerdict> {
     if request.user_info.username != state.own_username {
-        return stamp_stranger(state, request).await;
+        return stamp_stranger(state, request, until).await;
     }
     let claim = match stamping::Claim::read(&request.object) {
         Ok(claim) => claim,
@@ -233,7 +237,11 @@ async fn stamp(state: &AdmissionState, request: &Request) -> Result<Verdict, NoV
         .map_err(NoVerdict::Unavailable)
 }
 
-async fn stamp_stranger(state: &AdmissionState, request: &Request) -> Result<Verdict, NoVerdict> {
+async fn stamp_stranger(
+    state: &AdmissionState,
+    request: &Request,
+    until: Instant,
+) -> Result<Verdict, NoVerdict> {
     let verdict = stamping::review_stranger(request);
     let wish = match single::Wish::read(request) {
         None => return Ok(verdict),
@@ -246,7 +254,17 @@ async fn stamp_stranger(state: &AdmissionState, request: &Request) -> Result<Ver
         state.access.may_get_config(user, namespace, name),
         state.objects.config(namespace, name),
     );
-    let facts = single::Facts { is_allowed, config };
+    // Nobody learns from the answer which configs or disks there are who may not read the config.
+    let wanted = match (&is_allowed, &config) {
+        (Ok(true), Ok(Some(config))) => wish.disks(request, config),
+        _ => BTreeSet::new(),
+    };
+    let disks = look_for(state, request, wanted, until).await;
+    let facts = single::Facts {
+        is_allowed,
+        config,
+        disks,
+    };
     single::review(request, &wish, &facts, verdict).map_err(NoVerdict::Unavailable)
 }
 

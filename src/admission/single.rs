@@ -5,13 +5,14 @@
 //! clone, a restore under a new name) is admitted as it is, whoever makes it. Later changes of the config are
 //! nothing to it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::field::{Cause, Path};
 use super::metadata::{is_dns_subdomain, not_a_name};
-use super::objects::{Lookup, Unavailable};
+use super::objects::{Lookup, Named, Unavailable};
 use super::review::{Operation, Request};
 use super::verdict::Verdict;
 use crate::api::{VirtualMachineConfig, annotations};
@@ -36,6 +37,8 @@ pub struct Facts {
     pub is_allowed: Lookup<bool>,
     /// The config.
     pub config: Lookup<Option<Arc<VirtualMachineConfig>>>,
+    /// Whether each of [`Wish::disks`] exists.
+    pub disks: Vec<(Named, Lookup<bool>)>,
 }
 
 impl Wish {
@@ -81,6 +84,25 @@ impl Wish {
             vm: name.to_owned(),
         }))
     }
+
+    /// The spec that it gets.
+    fn spec(&self, config: &VirtualMachineConfig, own: Option<&Value>) -> Value {
+        single(&config.spec.fields, &self.vm, self.postfix.as_deref(), own)
+    }
+
+    /// What must not exist: KubeVirt takes whatever has the name of a disk template, and deletes it with the VM.
+    pub fn disks(&self, request: &Request, config: &VirtualMachineConfig) -> BTreeSet<Named> {
+        let own = request.object.get("spec");
+        let from_config = brought(&self.spec(config, own), own);
+        let kinds = |disk: String| [Named::DataVolume(disk.clone()), Named::Claim(disk)];
+        from_config.into_iter().flat_map(kinds).collect()
+    }
+}
+
+/// Names of the disks that come from the config's templates.
+fn brought(spec: &Value, own: Option<&Value>) -> BTreeSet<String> {
+    let own = own.map(disk_templates).unwrap_or_default();
+    disk_templates(spec).difference(&own).cloned().collect()
 }
 
 /// Adds to a verdict on a stranger's VM what it asked for. An error is no verdict: the VM has to wait.
@@ -107,9 +129,18 @@ pub fn review(
     let mut vm = (*request.object).clone();
     json_patch::patch(&mut vm, &verdict.patch).expect("the patch was made for this object");
     let fields = &config.spec.fields;
-    let spec = single(fields, &wish.vm, wish.postfix.as_deref(), vm.get("spec"));
+    let spec = wish.spec(&config, vm.get("spec"));
     if let Some(cause) = no_room(&spec, &vm, &wish.vm) {
         return Ok(Verdict::refused(vec![cause]));
+    }
+    let mut taken = Vec::new();
+    for (named, exists) in &facts.disks {
+        if exists.clone()? {
+            taken.push(is_taken(named));
+        }
+    }
+    if !taken.is_empty() {
+        return Ok(Verdict::refused(taken));
     }
     vm["spec"] = spec;
     let state = revision_name(name, &revision_hash(fields));
@@ -118,13 +149,23 @@ pub fn review(
     Ok(verdict)
 }
 
+fn is_taken(named: &Named) -> Cause {
+    let (kind, name) = match named {
+        Named::DataVolume(name) => ("DataVolume", name),
+        Named::Claim(name) => ("PersistentVolumeClaim", name),
+        Named::ConfigMap(name) => ("ConfigMap", name),
+    };
+    let message = format!(
+        "{kind} {name} exists already: a VM of this name would take it for its own disk, and delete it with itself;          choose another name, or say in the VM's own dataVolumeTemplates or volumes what is meant"
+    );
+    Cause::invalid(Path::metadata().child("name"), message)
+}
+
 /// Why the names of disks that come from the config's templates are too long.
 fn no_room(spec: &Value, vm: &Value, name: &str) -> Option<Cause> {
-    let own = vm.get("spec").map(disk_templates).unwrap_or_default();
-    let longest = disk_templates(spec)
-        .difference(&own)
-        .max_by_key(|disk| disk.len())?
-        .clone();
+    let longest = brought(spec, vm.get("spec"))
+        .into_iter()
+        .max_by_key(String::len)?;
     let over = longest
         .len()
         .checked_sub(LABEL_BUDGET)

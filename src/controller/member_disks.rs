@@ -55,13 +55,15 @@ fn is_it(owner: &Owner, vm: &VmView) -> bool {
 /// instance with the VM, nor starts it again, nor carries out a restart (its `sync`, which ends where
 /// `handleDataVolumes` is not done).
 pub(super) fn are_filling(caches: &Caches, vm: &VmView) -> bool {
-    vm.disks.iter().any(|disk| {
-        match caches.data_volumes.get(&vm.namespace, disk) {
-            Some(data_volume) => !data_volume.has_data,
-            // Old CDIs remove a DataVolume that is done.
-            None => caches.claims.get(&vm.namespace, disk).is_none(),
-        }
-    })
+    // Where they are made at the start KubeVirt waits for none before it.
+    !vm.makes_disks_at_start
+        && vm.disks.iter().any(|disk| {
+            match caches.data_volumes.get(&vm.namespace, disk) {
+                Some(data_volume) => !data_volume.has_data,
+                // Old CDIs remove a DataVolume that is done.
+                None => caches.claims.get(&vm.namespace, disk).is_none(),
+            }
+        })
 }
 
 /// Names of the disks in `after` that `before` doesn't have, both VMs.

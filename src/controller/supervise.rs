@@ -221,6 +221,41 @@ mod tests {
         task.await.unwrap();
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn cc_09_what_panics_again_and_again_is_begun_anew_ever_later_and_each_panic_counts() {
+        let stop = CancellationToken::new();
+        let (metrics, started) = (Metrics::default(), Instant::now());
+        let begun = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let task = {
+            let begun = Arc::clone(&begun);
+            let handle = Handle::new(&stop);
+            tokio::spawn(run(handle, metrics.clone(), move |_| {
+                begun.lock().unwrap().push(started.elapsed());
+                Scripted {
+                    passes: Arc::default(),
+                    panics: true,
+                }
+            }))
+        };
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        stop.cancel();
+        task.await.unwrap();
+        let begun = begun.lock().unwrap().clone();
+        let delays: Vec<Duration> = begun.windows(2).map(|two| two[1] - two[0]).collect();
+        let mut expected = Backoff::default();
+        for delay in &delays {
+            let least = expected.next(None, false);
+            assert!(*delay >= least, "{delays:?}");
+        }
+        assert!((4..20).contains(&delays.len()), "{delays:?}");
+        let mut registry = prometheus_client::registry::Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let counted = format!("vmpool_panics_total{{task=\"Pool\"}} {}", begun.len());
+        assert!(text.contains(&counted), "{text}");
+    }
+
     #[tokio::test]
     async fn many_wakes_are_few_passes_and_none_makes_none() {
         let stop = CancellationToken::new();

@@ -274,6 +274,10 @@ impl Updates<'_> {
         if mark.restored != vm.restored {
             return Ok(None);
         }
+        // Whoever puts an older template back leaves the VM's own label as it is.
+        let put_back = vm.template_labels.get(labels::REVISION);
+        let put_back = put_back.filter(|of_template| *of_template != name);
+        let name = put_back.unwrap_or(name);
         let namespace = &self.pool.namespace;
         let revision = match self.shared.caches.revision(namespace, name) {
             Some(revision) => Some(revision),
@@ -282,7 +286,10 @@ impl Updates<'_> {
                 .map(Arc::new),
         };
         Ok(revision
-            .filter(|revision| stamp::stamp_hash(&revision.content_hash, &mark.inputs) == mark.hash)
+            .filter(|revision| {
+                put_back.is_some()
+                    || stamp::stamp_hash(&revision.content_hash, &mark.inputs) == mark.hash
+            })
             .map(|revision| Made {
                 revision,
                 inputs: mark.inputs,

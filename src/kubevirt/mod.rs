@@ -26,6 +26,8 @@ pub const SUBRESOURCES_GROUP: &str = "subresources.kubevirt.io";
 pub const CDI_GROUP: &str = "cdi.kubevirt.io";
 /// Label on a claim that holds a VM's vTPM or EFI state; the value is the VM's name (facts, section 2.6).
 pub const PERSISTENT_STATE_FOR: &str = "persistent-state-for";
+/// Annotation on a VM; `false` has KubeVirt make its disks when it is started (`ImmediateDataVolumeCreation` in its API).
+pub const IMMEDIATE_DATA_VOLUMES: &str = "kubevirt.io/immediate-data-volume-creation";
 /// Annotation by which KubeVirt notes on a VM what it was last restored from (`lastRestoreAnnotation` in
 /// `pkg/storage/snapshot/restore.go`).
 pub const LAST_RESTORE: &str = "restore.kubevirt.io/lastRestoreUID";

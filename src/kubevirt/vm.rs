@@ -6,7 +6,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::{ConditionView, LAST_RESTORE, Live, Owner, disk_template_names, seconds, text};
+use super::{
+    ConditionView, IMMEDIATE_DATA_VOLUMES, LAST_RESTORE, Live, Owner, disk_template_names, seconds,
+    text,
+};
 use crate::api::{annotations, labels};
 
 /// A VirtualMachine, cut down. Of a VM that never was ours only name, UID and owner are kept (`labels`,
@@ -40,10 +43,15 @@ pub struct VmView {
     pub template_labels: BTreeMap<String, String>,
     /// Declared run strategy.
     pub run_strategy: RunStrategy,
+    /// Whether KubeVirt has run it by its run strategy (`status.runStrategy`): one that is `RerunOnFailure` is started
+    /// until then.
+    pub ran_by_strategy: bool,
     /// `spec.template.spec.terminationGracePeriodSeconds`.
     pub grace_period_seconds: Option<i64>,
     /// Names of the disk templates, as they stand in the VM.
     pub disks: Vec<String>,
+    /// Whether its disks are made when it is started, and not before.
+    pub makes_disks_at_start: bool,
     /// Whether a start was asked for and not carried out yet.
     pub start_requested: bool,
     /// Whether a start, a stop or both were asked for and not carried out yet.
@@ -134,6 +142,9 @@ impl VmView {
             annotations,
             template_labels: template_labels(spec),
             run_strategy: RunStrategy::of(spec),
+            ran_by_strategy: spec.get("runStrategy").is_some_and(|declared| {
+                object.data.pointer("/status/runStrategy") == Some(declared)
+            }),
             grace_period_seconds: spec
                 .pointer("/template/spec/terminationGracePeriodSeconds")
                 .and_then(Value::as_i64),
@@ -142,6 +153,11 @@ impl VmView {
             } else {
                 Vec::new()
             },
+            makes_disks_at_start: meta
+                .annotations
+                .as_ref()
+                .and_then(|map| map.get(IMMEDIATE_DATA_VOLUMES))
+                .is_some_and(|value| value == "false"),
             start_requested: requests(&object.data)
                 .iter()
                 .any(|request| text(request, "/action") == "Start"),

@@ -241,7 +241,8 @@ impl<'s, 'a> Round<'s, 'a> {
             candidate.state == State::Unavailable
                 || candidate.is_going_down
                 || (candidate.state == State::Available
-                    && matches!(candidate.stage, Stage::Restarting | Stage::Unseen))
+                    && matches!(candidate.stage, Stage::Restarting | Stage::Unseen)
+                    && !self.waits_for_an_old_disk(candidate))
         });
         self.budget.spend(down.count() + members.awaited.len());
     }
@@ -331,6 +332,14 @@ impl<'s, 'a> Round<'s, 'a> {
             }
             restarts::note(known, self.target, member, self.now);
         }
+    }
+
+    /// Whether what it waits for is a disk of another revision's template, which members keep: the target may be what
+    /// is to end that wait for all others, so it takes nothing from the budget.
+    fn waits_for_an_old_disk(&self, candidate: &Candidate<'_>) -> bool {
+        let made_of = candidate.member.vm.annotations.get(annotations::DISKS_OF);
+        candidate.member.is_filling
+            && made_of.is_some_and(|made_of| *made_of != self.target.disks_hash)
     }
 
     /// Whether CPUs or memory are awaited, and not longer than anything else is. Where no workload update method

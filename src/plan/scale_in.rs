@@ -51,10 +51,9 @@ impl ScaleIn<'_> {
         }
     }
 
-    /// When it is to be said that members are kept.
+    /// When it is to be said that members are kept; also a time that has passed.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        let said_at = self.held_back_since?.checked_add(PATIENCE).ok()?;
-        self.blocked.is_none().then_some(said_at)
+        self.held_back_since?.checked_add(PATIENCE).ok()
     }
 }
 
@@ -134,15 +133,20 @@ fn hold_back<'a>(
     };
     let since = snapshot.memory.held_back_since.unwrap_or(now).min(now);
     chosen.held_back_since = Some(since);
-    if chosen.blocked.is_none() && now.duration_since(since) >= PATIENCE {
+    if now.duration_since(since) >= PATIENCE {
         let version = &snapshot.intents.announced[&first.vm.uid];
         // The version, so that this is said anew, and so written, of each that was given up.
         let message = format!(
             "{} to be detached, by a request at version {version} of the pool that was not recorded: kept until now",
             first.vm.name
         );
-        let reason = reasons::DETACH_UNRECORDED;
-        chosen.blocked = Some(Blocked { reason, message });
+        match &mut chosen.blocked {
+            Some(other) => other.message = format!("{}; {message}", other.message),
+            None => {
+                let reason = reasons::DETACH_UNRECORDED;
+                chosen.blocked = Some(Blocked { reason, message });
+            }
+        }
     }
     chosen
 }

@@ -86,7 +86,7 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
         .stamp_hash
         .as_ref()
         .is_none_or(|hash| !target.alike.contains(hash));
-    let asks = vm.restart_required || vmi.plug == Some(Plug::Impossible);
+    let asks = vm.restart_required || plugs_in_vain(member);
     let is_ours = is_ours || keeps_what_was_plugged(target, member);
     if (asks && is_ours) || is_relabelled {
         Stage::RestartDue
@@ -101,9 +101,19 @@ pub(super) fn stage(snapshot: &Snapshot, target: &Target, member: &Member, state
 fn keeps_what_was_plugged(target: &Target, member: &Member) -> bool {
     let vm = &member.vm;
     let vmi = member.vmi.as_ref();
-    vm.restart_required
+    (vm.restart_required || plugs_in_vain(member))
         && !vm.live.differs_from(&target.live)
         && vmi.is_some_and(|vmi| vmi.live.differs_from(&target.live))
+}
+
+/// Whether the instance never gets what the VM says: it can't be migrated, or it waits to be plugged with something
+/// else, and KubeVirt takes no second change before the first is done (`handleCPUChangeRequest`).
+fn plugs_in_vain(member: &Member) -> bool {
+    member.vmi.as_ref().is_some_and(|vmi| match vmi.plug {
+        None => false,
+        Some(Plug::Impossible) => true,
+        Some(Plug::Pending) => member.vm.live.differs_from(&vmi.live),
+    })
 }
 
 /// Whether any of what is to be written could be seen by an instance.

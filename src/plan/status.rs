@@ -144,6 +144,7 @@ pub(super) fn is_halted(member: &Member) -> bool {
 pub fn may_be_halted(vm: &VmView) -> bool {
     match &vm.run_strategy {
         RunStrategy::Halted => true,
+        RunStrategy::RerunOnFailure if !vm.ran_by_strategy => false,
         RunStrategy::Manual | RunStrategy::RerunOnFailure => {
             !vm.start_requested && matches!(vm.printable_status.as_str(), "" | "Stopped")
         }

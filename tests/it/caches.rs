@@ -117,7 +117,7 @@ fn cc_02_a_stale_cache_makes_no_duplicates() {
                 vm_writes(&ns, start).await? == 3,
                 "exactly one write per VM"
             );
-            // A new process with the same stale view: names are taken, and they are ours.
+            // And nothing more once it is shown.
             held.remove();
             ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
             ensure!(vm_writes(&ns, start).await? == 3);
@@ -265,6 +265,30 @@ fn cc_07_fields_of_a_newer_kubevirt_arrive_and_survive() {
                     );
                 }
                 ensure!(vm["spec"]["template"]["metadata"]["brandNewMeta"] == "kept");
+                Ok(())
+            })
+            .await?;
+            // An update brings what the config changed of it, and leaves what somebody added.
+            ns.merge(
+                Kind::Vm,
+                "web-1",
+                &json!({"spec": {"template": {"spec": {"domain": {"brandNewToo": "theirs"}}}}}),
+            )
+            .await?;
+            let changed = newer
+                .with("/spec/template/spec/domain/brandNewField", 2)
+                .with("/spec/template/spec/evictionStrategy", "Unheard");
+            ns.accepts(&changed)?;
+            ns.eventually("web-1 follows", async || {
+                let vm = ns.get(Kind::Vm, "web-1").await?;
+                let spec = &vm["spec"]["template"]["spec"];
+                ensure!(spec["domain"]["brandNewField"] == 2, "{spec}");
+                ensure!(spec["evictionStrategy"] == "Unheard", "{spec}");
+                ensure!(spec["domain"]["brandNewToo"] == "theirs", "{spec}");
+                ensure!(
+                    spec["domain"]["brandNewMap"] == wanted["brandNewMap"],
+                    "{spec}"
+                );
                 Ok(())
             })
             .await?;

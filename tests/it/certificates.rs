@@ -13,11 +13,13 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use vmpool::api::API_SERVICE;
 use vmpool::server::certificates::SECRET;
 
+use crate::curl::pool_path;
+use crate::objects::{all, config, pool};
 use crate::probes::{Creator, first_of, metric, served};
 use crate::{Space, with_own};
 
@@ -56,31 +58,12 @@ async fn bundles(client: &kube::Client) -> Result<Vec<String>> {
     let validating = validating.get("validate.vmpool.dev").await?;
     let validating = validating.webhooks.unwrap_or_default().into_iter();
     found.extend(validating.map(|webhook| webhook.client_config.ca_bundle));
-    if let Some(service) = services.get_opt(API_SERVICE).await? {
-        found.push(service.spec.and_then(|spec| spec.ca_bundle));
-    }
+    let service = services.get(API_SERVICE).await?;
+    found.push(service.spec.and_then(|spec| spec.ca_bundle));
     let text = |bundle: Option<ByteString>| {
         String::from_utf8_lossy(&bundle.unwrap_or_default().0).into_owned()
     };
     Ok(found.into_iter().map(text).collect())
-}
-
-/// One that nobody serves, if the installation has none: what matters is its `caBundle`.
-async fn api_service(client: &kube::Client) -> Result<()> {
-    let services: Api<APIService> = Api::all(client.clone());
-    if services.get_opt(API_SERVICE).await?.is_some() {
-        return Ok(());
-    }
-    let service: APIService = serde_json::from_value(json!({
-        "metadata": {"name": API_SERVICE},
-        "spec": {
-            "group": "subresources.vmpool.dev", "version": "v1alpha1",
-            "groupPriorityMinimum": 100, "versionPriority": 100,
-            "service": {"namespace": NAMESPACE, "name": "vmpool"},
-        },
-    }))?;
-    services.create(&PostParams::default(), &service).await?;
-    Ok(())
 }
 
 /// How many certificates a bundle has.
@@ -265,7 +248,6 @@ fn ag_10_a_ca_is_rotated_under_creates_with_no_failed_call_and_every_consumer_pa
         short_lived(true),
         async |cluster: &mut Harness| -> Result<()> {
             let ns = Space::new(cluster, "ag10").await?;
-            api_service(&ns.client).await?;
             ns.eventually("everybody trusts the first CA", async || {
                 let found = bundles(&ns.client).await?;
                 ensure!(found.iter().all(|bundle| count(bundle) > 0));
@@ -273,7 +255,14 @@ fn ag_10_a_ca_is_rotated_under_creates_with_no_failed_call_and_every_consumer_pa
             })
             .await?;
             let first = secret(&ns.client).await?;
+            ns.accepts(all(&[config("cfg"), pool("web", "cfg").replicas(0)]))?;
+            let path = pool_path(&ns, "web", "/scale");
+            ns.eventually("the aggregated API is reached", async || {
+                ns.kubectl(&format!("get --raw {path}")).map(drop)
+            })
+            .await?;
             let creator = Creator::start(&ns, Duration::from_millis(20))?;
+            let reader = Creator::reading(&ns, &path, Duration::from_millis(50));
             let begun = Instant::now();
             // What was seen: CAs of the Secret, and how many stood in each bundle.
             let (mut authorities, mut together) = (vec![part(&first, "ca.crt")], 0);
@@ -318,6 +307,8 @@ fn ag_10_a_ca_is_rotated_under_creates_with_no_failed_call_and_every_consumer_pa
             .await?;
             let made = creator.stop().await?;
             ensure!(made > 500, "{made} calls are few");
+            let read = reader.stop().await?;
+            ensure!(read > 200, "{read} reads are few");
             ensure!(cluster.replica(0).restarts() + cluster.replica(1).restarts() == 0);
             Ok(())
         },

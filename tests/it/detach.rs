@@ -119,7 +119,31 @@ fn dt_01_m100_a_detached_vm_works_on_alone_is_replaced_and_can_be_deleted() {
         ns.settled("web", &[]).await?;
         ensure!(uid(&ns.get(Kind::Instance, "web-2").await?) == instance);
         ns.kubectl("delete vm web-2 --timeout=60s")?;
-        ns.gone(Kind::DataVolume, "web-2-root").await
+        ns.gone(Kind::DataVolume, "web-2-root").await?;
+
+        // 5. Its number is free again (NR-09); and the way that kubectl has to both, as README.md shows it.
+        ns.kubectl("scale vpool web --replicas=3")?;
+        ns.settled("web", &["web-1", "web-2", "web-3"]).await?;
+        let body = json!({"virtualMachines": ["web-3"], "replace": false});
+        let path = pool_path(ns, "web", "/detach");
+        let answer = ns.run_with(&format!("create --raw {path} -f -"), &body.to_string())?;
+        ensure!(answer.success, "{}", answer.stderr);
+        ensure!(
+            answer.stdout.contains(r#""replicas":2"#),
+            "{}",
+            answer.stdout
+        );
+        ns.settled("web", &["web-1", "web-2"]).await?;
+        let path = pool_path(ns, "web", "/scale");
+        let mut scale: Value = serde_json::from_str(&ns.kubectl(&format!("get --raw {path}"))?)?;
+        scale["spec"]["replicas"] = 1.into();
+        let answer = ns.run_with(&format!("replace --raw {path} -f -"), &scale.to_string())?;
+        ensure!(answer.success, "{}", answer.stderr);
+        ns.eventually("one member", async || {
+            ensure!(ns.member_names("web").await?.len() == 1);
+            Ok(())
+        })
+        .await
     });
 }
 
@@ -195,6 +219,14 @@ fn dt_07_m96_scaled_to_nothing_in_the_same_second_over_a_stale_cache_the_detache
         })
         .await?;
 
+        // Somebody takes web-3 out, which the cache doesn't show either: only what deletes go by can save it.
+        ns.merge(
+            Kind::Vm,
+            "web-3",
+            &json!({"metadata": {"ownerReferences": null}}),
+        )
+        .await?;
+
         // Both within the same second; the answer waits for the cache, and then says so.
         let body = json!({"virtualMachines": ["web-2"]});
         let answer = std::thread::scope(|scope| -> Result<Answer> {
@@ -225,6 +257,11 @@ fn dt_07_m96_scaled_to_nothing_in_the_same_second_over_a_stale_cache_the_detache
         ns.settled("web", &[]).await?;
         let vm = ns.get(Kind::Vm, "web-2").await?;
         ensure!(uid(&vm) == before && controller(&vm).is_none(), "{vm}");
+        let theirs = ns.get(Kind::Vm, "web-3").await?;
+        ensure!(
+            theirs["metadata"]["deletionTimestamp"].is_null(),
+            "{theirs}"
+        );
         ns.eventually("the entry is off the pool", async || {
             ensure!(intent(&ns).await?.is_null());
             Ok(())

@@ -107,12 +107,41 @@ pub(crate) struct Creator {
 impl Creator {
     /// Dry runs, all of which a mutating and a validating webhook are asked about.
     pub(crate) fn start(ns: &Space<'_>, every: Duration) -> Result<Self> {
+        let api = ns.api(Kind::Pool);
+        let object: DynamicObject = serde_json::from_value(pool("new", "cfg").value().clone())?;
+        Ok(Self::calling(every, move || {
+            let (api, object) = (api.clone(), object.clone());
+            async move {
+                let dry_run = PostParams {
+                    dry_run: true,
+                    ..PostParams::default()
+                };
+                api.create(&dry_run, &object).await.map(drop)
+            }
+        }))
+    }
+
+    /// Reads of an API path, such as one of the aggregated API's.
+    pub(crate) fn reading(ns: &Space<'_>, path: &str, every: Duration) -> Self {
+        let (client, path) = (ns.client.clone(), path.to_owned());
+        Self::calling(every, move || {
+            let (client, path) = (client.clone(), path.clone());
+            async move {
+                let request = http::Request::get(path).body(Vec::new());
+                let request = request.map_err(kube::Error::HttpError)?;
+                client.request_text(request).await.map(drop)
+            }
+        })
+    }
+
+    fn calling<F>(every: Duration, call: impl Fn() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), kube::Error>> + Send + 'static,
+    {
         let (stop, made) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU32::new(0)),
         );
-        let api = ns.api(Kind::Pool);
-        let object: DynamicObject = serde_json::from_value(pool("new", "cfg").value().clone())?;
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&made));
         let task = tokio::spawn(async move {
             let mut under_way = tokio::task::JoinSet::new();
@@ -122,13 +151,9 @@ impl Creator {
             pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             while !stopped.load(Ordering::Relaxed) {
                 pace.tick().await;
-                let (api, object) = (api.clone(), object.clone());
+                let call = call();
                 under_way.spawn(async move {
-                    let dry_run = PostParams {
-                        dry_run: true,
-                        ..PostParams::default()
-                    };
-                    let made = api.create(&dry_run, &object).await;
+                    let made = call.await;
                     made.map_err(|error| format!("after {:?}: {error}", begun.elapsed()))
                 });
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -141,10 +166,10 @@ impl Creator {
             }
             failures
         });
-        Ok(Self { stop, made, task })
+        Self { stop, made, task }
     }
 
-    /// How many it made, all of which were admitted.
+    /// How many it made, all of which succeeded.
     pub(crate) async fn stop(self) -> Result<u32> {
         self.stop.store(true, Ordering::Relaxed);
         let failures = self.task.await?;

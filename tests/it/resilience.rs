@@ -230,6 +230,7 @@ fn a_pool_recreated_under_its_name_converges_with_one_write_per_vm() {
             ns.accepts(pool("web", "cfg").replicas(5))?;
             count(&ns, "web", 5).await?;
             let old = uid(&ns.get(Kind::Pool, "web").await?).to_owned();
+            let start = ns.harness.audit().mark();
             ns.kubectl("delete vpool web --wait=false")?;
             ns.eventually("the same name again", async || {
                 ns.accepts(pool("web", "cfg").replicas(5))?;
@@ -245,6 +246,8 @@ fn a_pool_recreated_under_its_name_converges_with_one_write_per_vm() {
                     .map(name)
                     .eq(["web-1", "web-2", "web-3", "web-4", "web-5"])
             );
+            let writes = vm_writes(&ns, start).await?;
+            ensure!(writes == 5, "{writes} writes for 5 VMs");
             Ok(())
         },
     );

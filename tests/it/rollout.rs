@@ -191,6 +191,11 @@ fn ro_01_by_default_a_quarter_is_down_at_most_at_every_instant_and_each_restarts
             ensure!(hostname == "b", "{} has {hostname}", name(&vm));
             ensure!(revision_of(&vm) == latest(ns).await?, "{vm}");
         }
+        let revisions = ns.kubectl("get controllerrevisions -l vmpool.dev/config=cfg -o name")?;
+        ensure!(
+            revisions.lines().count() == 2,
+            "not both revisions are kept: {revisions}"
+        );
         // A pool at rest, and the same content again, write nothing.
         pool = pool.label("touched", "1");
         let mark = audit.mark();

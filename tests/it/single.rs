@@ -37,6 +37,19 @@ fn apply_as(ns: &Space<'_>, account: &str, manifest: &impl ToString) -> Result<(
 fn a_vm_is_made_from_a_config_by_annotation_and_is_its_users_from_then_on() {
     with_namespace("single", async |ns| {
         ns.accepts(desktop())?;
+        // A claim that has the name of its disk is somebody's.
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine-root"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        ns.run_with("create -f -", &claim.to_string())?;
+        let said = ns.rejects(asking("mine"))?;
+        ensure!(
+            said.contains("PersistentVolumeClaim mine-root exists already"),
+            "{said}"
+        );
+        ns.kubectl("delete pvc mine-root")?;
+        ns.gone(Kind::Claim, "mine-root").await?;
         // Instances wait for it.
         ns.kubectl("create secret generic init-7")?;
         ns.accepts(asking("mine").annotation("vmpool.dev/postfix", "7"))?;

@@ -1,6 +1,6 @@
 //! Runs the real curl, as a program that knows nothing of Kubernetes would call the API.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +17,7 @@ const WRITE_OUT: &str = "\n%{http_code}";
 pub(super) enum Caller<'a> {
     Nobody,
     Token(&'a str),
+    Certificate { cert: &'a Path, key: &'a Path },
 }
 
 /// An API server, or the program itself.
@@ -110,9 +111,18 @@ impl Curl {
             .map(str::to_owned)
             .collect::<Vec<_>>();
         args.extend(self.trust.iter().cloned());
-        if let Caller::Token(token) = caller {
-            shown.push("-H \"Authorization: Bearer $TOKEN\"".to_owned());
-            args.extend(["-H".to_owned(), format!("Authorization: Bearer {token}")]);
+        match caller {
+            Caller::Nobody => {}
+            Caller::Token(token) => {
+                shown.push("-H \"Authorization: Bearer $TOKEN\"".to_owned());
+                args.extend(["-H".to_owned(), format!("Authorization: Bearer {token}")]);
+            }
+            Caller::Certificate { cert, key } => {
+                shown.push("--cert client.crt --key client.key".to_owned());
+                for (flag, file) in [("--cert", cert), ("--key", key)] {
+                    args.extend([flag.to_owned(), file.display().to_string()]);
+                }
+            }
         }
         for header in headers {
             shown.push(format!("-H {header:?}"));

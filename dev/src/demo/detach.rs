@@ -3,10 +3,12 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::backstage::Backstage;
 use super::curl::{Answer, Caller, Curl};
 use super::look::{self, VM, VMI};
 use super::stage::Stage;
 use super::steps::{members, settle, without};
+use crate::controlplane::pki::Authority;
 
 /// Group and version of the aggregated API.
 const GROUP: &str = "/apis/subresources.vmpool.dev/v1alpha1";
@@ -72,7 +74,7 @@ pub(super) fn detach(stage: &Stage) -> Result<()> {
 }
 
 /// Who has no rights is refused, whatever the request says of its sender.
-pub(super) fn refused(stage: &Stage, program: Option<&str>) -> Result<()> {
+pub(super) fn refused(stage: &Stage, backstage: Option<&Backstage>) -> Result<()> {
     stage.screen.title("Who may not, is refused");
     let before = members(stage, "desktop")?;
     let vm = before.keys().next().context("the pool has no VM")?;
@@ -90,17 +92,59 @@ pub(super) fn refused(stage: &Stage, program: Option<&str>) -> Result<()> {
     let answer = server.get(stage, guest, &path, &forged)?;
     let what = "forged headers don't count, through the API server";
     refusal(stage, what, &answer, 403)?;
-    if let Some(port) = program {
-        let program = Curl::to_program(port);
-        let answer = program.get(stage, guest, &path, &forged)?;
-        let what = "nor straight at the program, with a token of no rights";
-        refusal(stage, what, &answer, 403)?;
-        let answer = program.get(stage, Caller::Nobody, &path, &forged)?;
-        refusal(stage, "nor without one", &answer, 401)?;
+    if let Some(backstage) = backstage {
+        straight(stage, backstage, guest, &path, &forged)?;
     }
     stage.check_now("and nothing has changed", || {
         look::same("VMs", &before, &members(stage, "desktop")?)
     })
+}
+
+/// Forged headers straight at the program, past the API server, with every certificate that is not the front proxy's.
+fn straight(
+    stage: &Stage,
+    backstage: &Backstage,
+    guest: Caller<'_>,
+    path: &str,
+    forged: &[&str],
+) -> Result<()> {
+    let program = Curl::to_program(&backstage.program_port()?);
+    let answer = program.get(stage, guest, path, forged)?;
+    let what = "nor straight at the program, with a token of no rights";
+    refusal(stage, what, &answer, 403)?;
+    let answer = program.get(stage, Caller::Nobody, path, forged)?;
+    refusal(stage, "nor without one", &answer, 401)?;
+
+    let plane = backstage.harness.plane();
+    let own = Authority::new("vmpool-dev-front-proxy-ca")?;
+    let proxy = "front-proxy-client";
+    for (what, pair, status) in [
+        (
+            "nor with a certificate of a CA of one's own that has the front proxy's names",
+            own.client(proxy, None)?,
+            401,
+        ),
+        (
+            "nor with a user's certificate",
+            plane.authority().client("mallory", None)?,
+            403,
+        ),
+        (
+            "nor with one of the front proxy's CA that is not the front proxy's",
+            plane.front_proxy().client("front-proxy-other", None)?,
+            401,
+        ),
+    ] {
+        let files = tempfile::tempdir().context("failed to make a folder")?;
+        let (cert, key) = pair.write(files.path(), "client")?;
+        let caller = Caller::Certificate {
+            cert: &cert,
+            key: &key,
+        };
+        let answer = program.get(stage, caller, path, forged)?;
+        refusal(stage, what, &answer, status)?;
+    }
+    Ok(())
 }
 
 fn refusal(stage: &Stage, what: &str, answer: &Answer, status: u16) -> Result<()> {

@@ -35,8 +35,7 @@ pub(super) fn play(
         rollout::killed(stage, || backstage.kill_leader())?;
     }
     detach::detach(stage)?;
-    let program = backstage.map(Backstage::program_port).transpose()?;
-    detach::refused(stage, program.as_deref())?;
+    detach::refused(stage, backstage)?;
     delete_pools(stage, &foreign)
 }
 

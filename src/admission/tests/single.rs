@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::objects::Named;
 use super::super::stamping::PATH;
 use super::http::reviewed;
 use super::{Fake, body, config};
@@ -16,6 +17,7 @@ fn desktop() -> Fake {
     });
     Fake {
         configs: vec![config("desktop", spec)],
+        existing: Some(Vec::new()),
         ..Fake::default()
     }
 }
@@ -149,6 +151,31 @@ async fn what_can_not_be_made_is_refused_by_what_asks_for_it() {
     let (field, message) = refused(&desktop(), &named(61)).await;
     assert_eq!(field, "metadata.name");
     assert!(message.contains("at most 58 are left"), "{message}");
+}
+
+#[tokio::test]
+async fn a_disk_that_is_there_is_not_taken_for_its_own() {
+    let vm = |more| asking(json!({"vmpool.dev/config": "desktop"}), more);
+    for (there, kind) in [
+        (Named::DataVolume("mine-root".to_owned()), "DataVolume"),
+        (
+            Named::Claim("mine-root".to_owned()),
+            "PersistentVolumeClaim",
+        ),
+    ] {
+        let fake = Fake {
+            existing: Some(vec![there]),
+            ..desktop()
+        };
+        let (field, message) = refused(&fake, &vm(json!({}))).await;
+        assert_eq!(field, "metadata.name");
+        let expected = format!("{kind} mine-root exists already");
+        assert!(message.contains(&expected), "{message}");
+        // Who names it in a template of the VM's own means it.
+        let own = json!({"spec": {"dataVolumeTemplates": [{"metadata": {"name": "mine-root"}, "spec": {}}]}});
+        let response = reviewed(&fake, PATH, &body(&vm(own), &Value::Null)).await;
+        assert_eq!(response["allowed"], true, "{response}");
+    }
 }
 
 #[tokio::test]

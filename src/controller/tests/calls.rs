@@ -113,6 +113,23 @@ async fn a_name_that_is_somebody_elses_is_skipped() {
 }
 
 #[tokio::test]
+async fn cc_02_a_name_that_is_taken_by_our_own_vm_is_no_failure_and_no_other_is_made() {
+    // As after a change of leader: the other one made it, and the cache doesn't show it.
+    let (client, calls) = api_server(|call, _| match call {
+        VMS => Some((409, status(409, "AlreadyExists", "web-1 exists"))),
+        "GET virtualmachines/web-1" => Some((200, vm("web-1").owner("web", "uid-web").0)),
+        _ => None,
+    });
+    let mut task = task(&shared(client, world(1).done()));
+    task.pass().await;
+    assert!(task.remembered.failures.is_empty());
+    task.pass().await;
+    let posts = calls.bodies(VMS);
+    let names: Vec<_> = posts.iter().map(|vm| &vm["metadata"]["name"]).collect();
+    assert_eq!(names, ["web-1"]);
+}
+
+#[tokio::test]
 async fn a_lost_answer_is_settled_by_looking_before_anything_is_repeated() {
     let (client, calls) = api_server(|call, _| match call {
         VMS => Some((504, status(504, "Timeout", "request timed out"))),

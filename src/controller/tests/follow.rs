@@ -354,3 +354,25 @@ async fn halted_members_are_written_and_stay_as_their_user_left_them() {
         "{patch}"
     );
 }
+
+#[tokio::test]
+async fn a_template_that_was_put_back_gets_the_targets_content_again() {
+    // The VM's own label and mark stay at the target; the template is another revision's, with that one's label.
+    fn put_back() -> Object {
+        let mut vm = member("web-1", &new_spec());
+        vm.0["spec"] = old_spec();
+        vm.0["spec"]["template"]["metadata"]["labels"][labels::REVISION] =
+            name_of(&old_spec()).into();
+        vm
+    }
+    let (client, calls) = api_server(|call, _| match call {
+        GET_VM => Some((200, put_back().0)),
+        PATCH => Some((200, member("web-1", &new_spec()).version(200).0)),
+        _ => None,
+    });
+    let filled = edited(1, 1).vm(put_back()).vmi(instance("web-1"));
+    task(&shared(client, filled.done())).pass().await;
+    let patch = calls.bodies(PATCH)[0].clone();
+    let hostname = json!({"op": "add", "path": "/spec/template/spec/hostname", "value": "new"});
+    assert!(patch.as_array().unwrap().contains(&hostname), "{patch:#}");
+}

@@ -107,6 +107,18 @@ fn a_disk_fills_until_it_is_as_full_as_kubevirt_waits_for() {
     }
 }
 
+#[test]
+fn no_disk_is_waited_for_that_is_made_at_the_next_start() {
+    let vm = member("web-1", &with_a_disk());
+    let mut vm = vm.set(
+        "/spec/dataVolumeTemplates",
+        json!([{"metadata": {"name": "web-1-data"}}]),
+    );
+    assert!(seen(edited_to(with_a_disk(), 1, 1).vm(vm.clone())).is_filling);
+    vm.0["metadata"]["annotations"]["kubevirt.io/immediate-data-volume-creation"] = "false".into();
+    assert!(!seen(edited_to(with_a_disk(), 1, 1).vm(vm)).is_filling);
+}
+
 #[tokio::test]
 async fn nr_06_the_api_server_is_asked_before_a_disk_is_brought() {
     // The cache doesn't show the stranger's disk.

@@ -265,6 +265,7 @@ impl Vm {
 
     pub(super) fn run_strategy(mut self, strategy: &str) -> Self {
         self.object["spec"]["runStrategy"] = json!(strategy);
+        self.object["status"]["runStrategy"] = json!(strategy);
         self
     }
 

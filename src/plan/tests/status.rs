@@ -87,6 +87,13 @@ fn each_member_is_available_unavailable_or_halted() {
             HALTED,
         ),
         (
+            "RerunOnFailure, which KubeVirt has not come to yet",
+            stopped()
+                .run_strategy("RerunOnFailure")
+                .with("/status/runStrategy", json!("Halted")),
+            UNAVAILABLE,
+        ),
+        (
             "RerunOnFailure, done",
             web().phase("Succeeded").run_strategy("RerunOnFailure"),
             HALTED,

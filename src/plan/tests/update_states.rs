@@ -426,3 +426,38 @@ fn while_a_disk_is_filling_nobody_else_is_taken_and_no_restart_asked_for() {
     let due = written().restart_required();
     assert_eq!(deeds(&plan(&both(due), at(0))), "restart web-1");
 }
+
+#[test]
+fn who_waits_for_a_disk_that_a_later_revision_makes_otherwise_holds_up_nobody() {
+    let filling = |disks: &str| {
+        let filling = vm("web-1").ready().written("new").filling();
+        filling.with("/metadata/annotations/vmpool.dev~1disks-of", json!(disks))
+    };
+    let mut snapshot = web(0).replicas(2).with(vm("web-2").ready().at("old"));
+    let current = snapshot.target.as_ref().unwrap().disks_hash.clone();
+    let of_target = snapshot.clone().with(filling(&current));
+    assert_eq!(deeds(&plan(&of_target, at(0))), "-");
+    snapshot = snapshot.with(filling("of-another"));
+    let plan = plan(&snapshot, at(0));
+    assert_eq!(deeds(&plan), "update web-2");
+}
+
+#[test]
+fn a_second_plug_before_the_first_is_done_is_brought_by_a_restart() {
+    let cpu = |sockets: i64| json!({"domain": {"cpu": {"sockets": sockets}}});
+    let plugged = |vm_sockets: i64, vm: Vm| {
+        let vm = plugging(vm, "True").with("/spec/template/spec", cpu(vm_sockets));
+        let vm = vm.with_vmi("/spec", cpu(2));
+        let mut snapshot = web(0).replicas(1);
+        snapshot.target.as_mut().unwrap().live.sockets = Some(vm_sockets);
+        deeds(&plan(&snapshot.with(vm), at(0)))
+    };
+    let written = || vm("web-1").ready().written("new").generation(3, 3);
+    // KubeVirt has taken it, and will plug it with a migration.
+    assert_eq!(plugged(2, written()), "-");
+    // It takes no other before that.
+    assert_eq!(plugged(4, written()), "restart web-1");
+    // Back to what it was started from.
+    let back = vm("web-1").ready().generation(3, 3);
+    assert_eq!(plugged(1, back), "restart web-1");
+}
