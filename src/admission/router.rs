@@ -33,7 +33,7 @@ use crate::stamp::PoolInputs;
 
 /// How long an answer may take in all, questions to others included: [`super::hooks::TIMEOUT_SECONDS`] less the
 /// way here and back. What isn't known by then is a warning.
-const TIME: Duration = Duration::from_secs(4);
+const TIME: Duration = Duration::from_millis(3500);
 /// Why something isn't known by then.
 const NO_TIME_LEFT: &str = "the API server took too long to answer";
 
