@@ -241,7 +241,10 @@ mod tests {
         stop.cancel();
         task.await.unwrap();
         let begun = begun.lock().unwrap().clone();
-        let delays: Vec<Duration> = begun.windows(2).map(|two| two[1] - two[0]).collect();
+        let delays: Vec<Duration> = begun
+            .windows(2)
+            .map(|two| two[1].saturating_sub(two[0]))
+            .collect();
         let mut expected = Backoff::default();
         for delay in &delays {
             let least = expected.next(None, false);

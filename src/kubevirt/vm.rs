@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 
 use super::{
@@ -153,21 +153,13 @@ impl VmView {
             } else {
                 Vec::new()
             },
-            makes_disks_at_start: meta
-                .annotations
-                .as_ref()
-                .and_then(|map| map.get(IMMEDIATE_DATA_VOLUMES))
-                .is_some_and(|value| value == "false"),
+            makes_disks_at_start: annotation(meta, IMMEDIATE_DATA_VOLUMES) == Some("false"),
             start_requested: requests(&object.data)
                 .iter()
                 .any(|request| text(request, "/action") == "Start"),
             has_requests: !requests(&object.data).is_empty(),
             busy: busy(&object.data),
-            restored: meta
-                .annotations
-                .as_ref()
-                .and_then(|map| map.get(LAST_RESTORE))
-                .cloned(),
+            restored: annotation(meta, LAST_RESTORE).map(str::to_owned),
             ready: ConditionView::of(&object.data, "Ready"),
             restart_required: ConditionView::of(&object.data, "RestartRequired")
                 .is_some_and(|condition| condition.is_true()),
@@ -189,6 +181,10 @@ impl VmView {
             .as_ref()
             .is_some_and(|owner| owner.is_pool() && owner.uid == pool_uid)
     }
+}
+
+fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 fn template_labels(spec: &Value) -> BTreeMap<String, String> {

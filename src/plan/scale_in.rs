@@ -140,13 +140,11 @@ fn hold_back<'a>(
             "{} to be detached, by a request at version {version} of the pool that was not recorded: kept until now",
             first.vm.name
         );
-        match &mut chosen.blocked {
-            Some(other) => other.message = format!("{}; {message}", other.message),
-            None => {
-                let reason = reasons::DETACH_UNRECORDED;
-                chosen.blocked = Some(Blocked { reason, message });
-            }
-        }
+        let (reason, message) = match chosen.blocked.take() {
+            Some(other) => (other.reason, format!("{}; {message}", other.message)),
+            None => (reasons::DETACH_UNRECORDED, message),
+        };
+        chosen.blocked = Some(Blocked { reason, message });
     }
     chosen
 }
