@@ -162,8 +162,12 @@ fn cc_04_dt_07_the_leader_that_is_killed_after_the_answer_changes_nothing_about_
         scale(&ns, 2).await?;
         let answer = ask(&ns, &curl, name(&before[2]))?;
         cluster.replica(old).kill(Signal::KILL);
+        // On a slow machine the other one may have taken the Lease and carried it out before the answer.
         ensure!(
-            answer.code == 202 && verdict(&answer) == "Recorded",
+            matches!(
+                (answer.code, verdict(&answer)),
+                (202, "Recorded") | (200, "Done")
+            ),
             "{answer:?}"
         );
         is_free(&ns, &before[2]).await?;
