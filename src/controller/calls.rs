@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::api::MANAGER;
 use crate::json::{Head, Object};
 use crate::kubevirt::verdict::{self, Verdict};
+use crate::kubevirt::{self, VmView};
 use crate::lease::Leadership;
 
 /// The API server gives up on a write after 34 seconds; an answer that takes longer is none.
@@ -199,6 +200,21 @@ impl Calls {
             Err(failure) if failure.is_not_found() => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Reads a VM; `None` if there is none.
+    pub(super) async fn vm(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<VmView>, CallFailure> {
+        let resource = kubevirt::virtual_machine();
+        let place = Place {
+            resource: &resource,
+            namespace,
+            name,
+        };
+        Ok(self.get(place).await?.as_ref().and_then(VmView::read))
     }
 
     /// Lists the metadata of objects with these labels.

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use super::calls::{CallFailure, Place};
+use super::calls::CallFailure;
 use super::pool_task::PoolTask;
 use crate::api::labels;
 use crate::cache::Identity;
 use crate::clock;
-use crate::kubevirt::{self, Owner, VmView};
+use crate::kubevirt::{self, Owner};
 use crate::plan::Snapshot;
 
 impl PoolTask {
@@ -37,7 +37,7 @@ impl PoolTask {
         let mut are_there = true;
         let mut is_behind = false;
         for vm in behind {
-            let live = self.look(pool, &vm.name).await?;
+            let live = self.shared.calls.vm(&pool.namespace, &vm.name).await?;
             let is_member = live.as_ref().is_some_and(|live| {
                 live.uid == vm.uid && live.is_member_of(&pool.uid) && live.deleting_since.is_none()
             });
@@ -74,16 +74,5 @@ impl PoolTask {
             .filter(|meta| Owner::controller_of(meta).is_some_and(is_member))
             .filter_map(|meta| meta.uid);
         Ok(there.collect())
-    }
-
-    async fn look(&self, pool: &Identity, name: &str) -> Result<Option<VmView>, CallFailure> {
-        let resource = kubevirt::virtual_machine();
-        let place = Place {
-            resource: &resource,
-            namespace: &pool.namespace,
-            name,
-        };
-        let live = self.shared.calls.get(place).await?;
-        Ok(live.as_ref().and_then(VmView::read))
     }
 }

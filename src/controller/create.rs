@@ -173,15 +173,8 @@ impl Creates<'_> {
 
     /// Looks at the VM that is there.
     async fn settle(&self, name: &str, failure: CallFailure) -> Outcome {
-        let resource = kubevirt::virtual_machine();
-        let place = Place {
-            resource: &resource,
-            namespace: &self.pool.namespace,
-            name,
-        };
-        let found = match self.shared.calls.get(place).await {
-            Ok(found) => found.as_ref().and_then(VmView::read),
-            Err(_) => return Outcome::Failed(failure),
+        let Ok(found) = self.shared.calls.vm(&self.pool.namespace, name).await else {
+            return Outcome::Failed(failure);
         };
         match found {
             Some(vm) if vm.is_member_of(&self.pool.uid) && vm.deleting_since.is_none() => {

@@ -15,6 +15,9 @@ use crate::stamp;
 pub(super) fn taken(caches: &Caches, vm: &VmView, target: &RevisionEntry) -> Option<String> {
     // Without a base no template is added.
     let made_from = vm.labels.get(labels::REVISION)?;
+    if *made_from == target.id.name {
+        return None;
+    }
     let base = caches.revision(&vm.namespace, made_from)?;
     let of_base = stamp::disk_templates_of(&base.spec);
     let of_target = stamp::disk_templates_of(&target.spec);

@@ -20,7 +20,7 @@ pub(super) async fn settle(
 ) {
     for overdue in remembered.expectations.overdue(now) {
         let name = overdue.name();
-        let Ok(live) = read(shared, pool, name).await else {
+        let Ok(live) = shared.calls.vm(&pool.namespace, name).await else {
             // Asked again when it is overdue again; and who doesn't answer this doesn't answer the next.
             return;
         };
@@ -71,17 +71,6 @@ fn keep(
     remembered
         .live
         .keep(&shared.caches, &pool.namespace, name, live, now);
-}
-
-async fn read(shared: &Shared, pool: &Key, name: &str) -> Result<Option<VmView>, CallFailure> {
-    let resource = kubevirt::virtual_machine();
-    let place = Place {
-        resource: &resource,
-        namespace: &pool.namespace,
-        name,
-    };
-    let live = shared.calls.get(place).await?;
-    Ok(live.as_ref().and_then(VmView::read))
 }
 
 /// Whether that instance of the VM is gone or going, or was asked to.

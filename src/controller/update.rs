@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{ApiResource, DynamicObject, Patch};
+use serde_json::Value;
 
 use super::Shared;
 use super::calls::{CallFailure, Category, Place};
@@ -144,12 +145,13 @@ impl Updates<'_> {
             Ok(made) => made,
             Err(failure) => return Outcome::Failed(failure),
         };
-        let patch = self.patch(wanted, &object, &vm, ordinal, made.as_ref());
+        let live = serde_json::to_value(&object).unwrap_or_default();
+        let patch = self.patch(wanted, &live, &vm, ordinal, made.as_ref());
         if patch.0.is_empty() {
             let vm = Box::new(vm);
             return Outcome::Updated { vm, changed: false };
         }
-        if let Some(failure) = self.disk_in_the_way(&object, &vm, &patch).await {
+        if let Some(failure) = self.disk_in_the_way(&live, &vm, &patch).await {
             return Outcome::Failed(failure);
         }
         self.send(wanted, &vm, patch).await
@@ -159,14 +161,13 @@ impl Updates<'_> {
     /// has looked at the caches; this is what the API server says.
     async fn disk_in_the_way(
         &self,
-        object: &DynamicObject,
+        live: &Value,
         vm: &VmView,
         patch: &json_patch::Patch,
     ) -> Option<CallFailure> {
-        let before = serde_json::to_value(object).unwrap_or_default();
-        let mut after = before.clone();
+        let mut after = live.clone();
         json_patch::patch(&mut after, patch).ok()?;
-        for disk in member_disks::added(&before, &after) {
+        for disk in member_disks::added(live, &after) {
             let found = futures::try_join!(
                 self.get(kubevirt::data_volume(), &disk),
                 self.get(ApiResource::erase::<PersistentVolumeClaim>(&()), &disk),
@@ -190,19 +191,18 @@ impl Updates<'_> {
     fn patch(
         &self,
         wanted: &Wanted,
-        object: &DynamicObject,
+        live: &Value,
         vm: &VmView,
         ordinal: u32,
         made: Option<&Made>,
     ) -> json_patch::Patch {
-        let live = serde_json::to_value(object).unwrap_or_default();
         let base = made.map_or(Base::Unknown, |made| {
             Base::Known(self.input(&made.revision, &made.inputs, ordinal))
         });
         let update = stamp::update(&UpdateInput {
             base,
             target: self.input(&self.source.revision, &self.source.inputs, ordinal),
-            live: &live,
+            live,
             keeps_run_strategy: wanted.keeps_run_strategy && vm.run_strategy != RunStrategy::Halted,
         });
         update.patch

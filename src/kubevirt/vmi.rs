@@ -176,9 +176,10 @@ fn plug(object: &Value) -> Option<Plug> {
     if !is_true("HotVCPUChange") && !is_true("HotMemoryChange") {
         return None;
     }
-    Some(match cannot_migrate(object) {
-        true => Plug::Impossible,
-        false => Plug::Pending,
+    Some(if cannot_migrate(object) {
+        Plug::Impossible
+    } else {
+        Plug::Pending
     })
 }
 

@@ -167,12 +167,20 @@ struct Candidate<'a> {
 
 impl Candidate<'_> {
     /// What keeps it from being updated now, beside its user.
-    fn deferred(&self) -> Option<&'static str> {
+    fn deferred(&self) -> Option<String> {
+        if self.is_outdated() && self.put_back.is_some() {
+            return Some("it was written, and something has put it back".to_owned());
+        }
+        self.busy().map(str::to_owned).or_else(|| {
+            let disk = self.member.taken_disk.as_ref();
+            let disk = disk.filter(|_| self.is_outdated())?;
+            Some(format!("{disk} exists already and is not its own"))
+        })
+    }
+
+    fn busy(&self) -> Option<&'static str> {
         let vmi = self.member.vmi.as_ref();
         let vmi = vmi.filter(|vmi| self.state != State::Halted && !vmi.phase.is_final());
-        if self.is_outdated() && self.put_back.is_some() {
-            return Some("it was written, and something has put it back");
-        }
         self.member.vm.busy.or_else(|| {
             let vmi = vmi?;
             if vmi.paused {
@@ -192,16 +200,6 @@ impl Candidate<'_> {
         } else {
             "KubeVirt has not answered yet"
         }
-    }
-
-    /// Why it can't be written, whoever would allow it.
-    fn obstacle(&self) -> Option<String> {
-        let disk = self
-            .member
-            .taken_disk
-            .as_ref()
-            .filter(|_| self.is_outdated())?;
-        Some(format!("{disk} exists already and is not its own"))
     }
 
     fn is_outdated(&self) -> bool {
@@ -262,9 +260,7 @@ impl<'s, 'a> Round<'s, 'a> {
             } else if candidate.is_protected() {
                 protected += 1;
             } else if let Some(why) = candidate.deferred() {
-                self.wait(candidate, why);
-            } else if let Some(obstacle) = candidate.obstacle() {
-                self.wait(candidate, &obstacle);
+                self.wait(candidate, &why);
             } else if self.was_in_vain(candidate) {
                 self.wait(
                     candidate,
@@ -498,9 +494,6 @@ fn opportunistic<'a>(candidates: &[Candidate<'a>]) -> Rollout<'a> {
         } else if let Some(why) = candidate.deferred() {
             let name = &candidate.member.vm.name;
             rollout.waiting.push(format!("{name} ({why})"));
-        } else if let Some(obstacle) = candidate.obstacle() {
-            let name = &candidate.member.vm.name;
-            rollout.waiting.push(format!("{name} ({obstacle})"));
         } else {
             rollout.update.push(candidate.member);
         }
