@@ -12,7 +12,7 @@ use super::calls::{CallFailure, Category};
 use super::create::Creates;
 use super::deeds::Deeds;
 use super::delete::{self, Victim};
-use super::events::named;
+use super::events::Done;
 use super::metrics::Deed;
 use super::pool_task::PoolTask;
 use super::release::release;
@@ -150,26 +150,24 @@ pub(super) struct Applied {
     pub(super) failures: Vec<(Kind, Failure)>,
     /// What kinds of deed were tried.
     pub(super) tried: Vec<Kind>,
-    /// What is to be told.
+    /// What was done, to be told.
+    pub(super) done: Vec<Done>,
+    /// What else is to be told.
     pub(super) notes: Vec<Note>,
 }
 
 impl Applied {
-    pub(super) fn note(&mut self, reason: &'static str, verb: &str, names: &mut [String]) {
+    /// Notes that this was done to these VMs, if there are any.
+    pub(super) fn did(&mut self, reason: &'static str, verb: &'static str, names: Vec<String>) {
         if names.is_empty() {
             return;
         }
         self.moved = true;
-        // Ordinals in their order.
-        names.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
-        let message = match names.len() {
-            1 => format!("{verb} VM {}", names[0]),
-            count => format!("{verb} {count} VMs: {}", named(names)),
-        };
-        self.notes.push(Note {
-            warning: false,
+        self.done.push(Done {
             reason,
-            message,
+            verb,
+            names,
+            why: None,
         });
     }
 
@@ -219,12 +217,8 @@ impl PoolTask {
         if !cleared.is_empty() {
             self.clear_intents(pool, &cleared, &mut applied).await;
         }
-        if let (Some(source), false) = (&view.source, updates.is_empty()) {
-            self.update_all(pool, source, updates, &mut applied).await;
-        }
-        if !restarts.is_empty() {
-            self.restart_all(pool, restarts, &mut applied).await;
-        }
+        self.follow(pool, view.source.as_ref(), updates, restarts, &mut applied)
+            .await;
         applied
     }
 
@@ -251,7 +245,7 @@ impl PoolTask {
             pool,
             source,
         };
-        let mut report = creates
+        let report = creates
             .run(
                 ordinals,
                 self.creates.begin(),
@@ -261,7 +255,7 @@ impl PoolTask {
             .await;
         applied.moved |= report.learnt;
         let succeeded = !report.created.is_empty();
-        applied.note(reasons::CREATED, "created", &mut report.created);
+        applied.did(reasons::CREATED, "created", report.created);
         let failure = self
             .creates
             .end(&report.failed, succeeded, Kind::Create, clock::now());
@@ -316,12 +310,12 @@ impl PoolTask {
             stands: &stands,
         };
         let window = self.deletes.begin();
-        let mut report = deletes
+        let report = deletes
             .run(victims, window, &mut self.remembered, goes_on)
             .await;
         applied.moved |= report.learnt;
         let succeeded = !report.deleted.is_empty();
-        applied.note(reasons::DELETED, "deleted", &mut report.deleted);
+        applied.did(reasons::DELETED, "deleted", report.deleted);
         let failure = self
             .deletes
             .end(&report.failed, succeeded, Kind::Delete, clock::now());
@@ -364,7 +358,7 @@ impl PoolTask {
             }
         }
         let succeeded = !released.is_empty();
-        applied.note(reasons::RELEASED, "released", &mut released);
+        applied.did(reasons::RELEASED, "released", released);
         let failure = self
             .releases
             .end(&failed, succeeded, Kind::Release, clock::now());

@@ -74,12 +74,10 @@ impl PoolTask {
             }
         }
         let succeeded = !detached.is_empty();
-        applied.note(reasons::DETACHED, "detached", &mut detached);
+        applied.did(reasons::DETACHED, "detached", detached);
         // What all were asked to leave for is told with it.
-        if let (true, Some(why), Some(note)) = (succeeded, why, applied.notes.last_mut())
-            && !why.is_empty()
-        {
-            note.message = format!("{}: {why}", note.message);
+        if let (true, Some(done)) = (succeeded, applied.done.last_mut()) {
+            done.why = why.filter(|why| !why.is_empty());
         }
         let failure = self
             .detaches

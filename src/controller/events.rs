@@ -1,16 +1,18 @@
-//! Events for pools and configs: what was done in a pass is one event, not one per VM, and what is said again
-//! in the same words counts up the event that is there.
+//! Events for pools and configs: what was done within a second is one event, not one per VM, and what is said
+//! again in the same words counts up the event that is there.
 //!
 //! kube's `Recorder` is not used: it counts up by reason alone and keeps the first text, so that "Created 250
 //! VMs: web-251 …" would be lost in "Created 250 VMs: web-1 …".
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ApiResource, Patch};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::calls::{Calls, Place};
 use crate::api::MANAGER;
@@ -22,6 +24,41 @@ const SAME_EVENT: SignedDuration = SignedDuration::from_mins(6);
 const LONGEST_NOTE: usize = 1000;
 /// How many names a note lists.
 const NAMED: usize = 3;
+/// Least time between two events of what was done: a rollout goes on in small steps, several a second.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// What was done to VMs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Done {
+    pub(super) reason: &'static str,
+    /// In the past tense.
+    pub(super) verb: &'static str,
+    /// Names of the VMs.
+    pub(super) names: Vec<String>,
+    /// Why, if that is to be told.
+    pub(super) why: Option<String>,
+}
+
+impl Done {
+    fn note(mut self) -> Note {
+        // Ordinals in their order.
+        self.names
+            .sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+        let verb = self.verb;
+        let message = match self.names.len() {
+            1 => format!("{verb} VM {}", self.names[0]),
+            count => format!("{verb} {count} VMs: {}", named(&self.names)),
+        };
+        Note {
+            warning: false,
+            reason: self.reason,
+            message: match self.why {
+                Some(why) => format!("{message}: {why}"),
+                None => message,
+            },
+        }
+    }
+}
 
 /// Sends the events of one object.
 #[derive(Debug)]
@@ -31,6 +68,10 @@ pub(super) struct EventWriter {
     sent: HashMap<(&'static str, String), Sent>,
     /// The number in the last event's name.
     named: i128,
+    /// Not told yet.
+    done: Vec<Done>,
+    /// When that was last told.
+    told: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -48,6 +89,39 @@ impl EventWriter {
             instance: instance.to_owned(),
             sent: HashMap::new(),
             named: 0,
+            done: Vec::new(),
+            told: None,
+        }
+    }
+
+    /// Keeps what was done, to be told together with what is done soon after.
+    pub(super) fn did(&mut self, done: Done) {
+        let same = self
+            .done
+            .iter_mut()
+            .find(|before| (before.reason, &before.why) == (done.reason, &done.why));
+        match same {
+            Some(before) => before.names.extend(done.names),
+            None => self.done.push(done),
+        }
+    }
+
+    /// When [`Self::tell`] has something to tell.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let told = self.told.map_or_else(Instant::now, |told| told + TOGETHER);
+        (!self.done.is_empty()).then_some(told)
+    }
+
+    /// Sends what was done, if it is due.
+    pub(super) async fn tell(&mut self, calls: &Calls, now: Timestamp) {
+        let due = self.due();
+        let moment = Instant::now();
+        if due.is_none_or(|due| due > moment) {
+            return;
+        }
+        self.told = Some(moment);
+        for done in std::mem::take(&mut self.done) {
+            self.send(calls, &done.note(), now).await;
         }
     }
 
@@ -104,7 +178,7 @@ impl EventWriter {
 }
 
 /// `web-1, web-2 … web-10`.
-pub(super) fn named(names: &[String]) -> String {
+fn named(names: &[String]) -> String {
     match names {
         [first @ .., last] if names.len() > NAMED => {
             format!("{} … {last}", first[..NAMED - 1].join(", "))
@@ -142,6 +216,36 @@ mod tests {
         assert_eq!(named(&[]), "");
         assert_eq!(named(&names(3)), "web-1, web-2, web-3");
         assert_eq!(named(&names(10)), "web-1, web-2 … web-10");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_done_within_a_second_is_told_together_and_the_first_at_once() {
+        let done = |reason, name: &str| Done {
+            reason,
+            verb: "did",
+            names: vec![name.to_owned()],
+            why: None,
+        };
+        let mut events = EventWriter::new(ObjectReference::default(), "here");
+        assert_eq!(events.due(), None);
+        events.did(done("Restarted", "web-1"));
+        assert!(events.due().unwrap() <= Instant::now());
+        // As if it was told.
+        (events.done, events.told) = (Vec::new(), Some(Instant::now()));
+        for name in ["web-10", "web-3"] {
+            events.did(done("Updated", name));
+            events.did(done("Restarted", name));
+        }
+        assert_eq!(events.due(), Some(Instant::now() + TOGETHER));
+        let told: Vec<String> = events
+            .done
+            .into_iter()
+            .map(|one| one.note().message)
+            .collect();
+        assert_eq!(
+            told,
+            ["did 2 VMs: web-3, web-10", "did 2 VMs: web-3, web-10"]
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Carries out what a plan says of existing members that are to follow another revision: updates, then
-//! restarts.
+//! Carries out what a plan says of existing members that are to follow another revision: updates and restarts,
+//! at the same time, since they are never of the same member.
 
 use super::apply::Applied;
 use super::pool_task::PoolTask;
@@ -12,70 +12,76 @@ use crate::clock;
 use crate::plan::Kind;
 
 impl PoolTask {
-    pub(super) async fn update_all(
+    pub(super) async fn follow(
         &mut self,
         pool: &Identity,
-        source: &Source,
-        wanted: Vec<update::Wanted>,
+        source: Option<&Source>,
+        updates: Vec<update::Wanted>,
+        restarts: Vec<restart::Wanted>,
         applied: &mut Applied,
     ) {
-        applied.tried.push(Kind::Update);
+        let source = source.filter(|_| !updates.is_empty());
+        if source.is_none() && restarts.is_empty() {
+            return;
+        }
         // A config that is deleted must not take from its members what they are made from.
-        let mut report = update::Report::default();
-        if let Err(failure) = self.co_own(pool, source).await {
-            report.failed = vec![(source.revision.id.name.clone(), failure)];
-        } else {
-            let goes_on = self.goes_on(pool);
-            let updates = Updates {
-                shared: &self.shared,
+        let mut updated = update::Report::default();
+        let mut owned = source;
+        if let Some(of) = source
+            && let Err(failure) = self.co_own(pool, of).await
+        {
+            updated.failed = vec![(of.revision.id.name.clone(), failure)];
+            owned = None;
+        }
+        restart::expect(&restarts, &mut self.remembered);
+        let (goes_on, restarts_go_on) = (self.goes_on(pool), self.goes_on(pool));
+        let (shared, tried) = (&*self.shared, !restarts.is_empty());
+        let (window, of_restarts) = (self.updates.begin(), self.restarts.begin());
+        let update_them = async {
+            let source = owned?;
+            let all = Updates {
+                shared,
                 pool,
                 source,
             };
-            let window = self.updates.begin();
-            report = updates
-                .run(wanted, window, &mut self.remembered, goes_on)
-                .await;
+            Some(all.make(updates, window, goes_on).await)
+        };
+        let restart_them = restart::make(shared, pool, restarts, of_restarts, restarts_go_on);
+        let (update_answers, restart_answers) = tokio::join!(update_them, restart_them);
+        if let Some(answers) = update_answers {
+            updated = update::note(shared, pool, answers, &mut self.remembered);
         }
+        if source.is_some() {
+            self.end_updates(updated, applied);
+        }
+        if tried {
+            let shared = std::sync::Arc::clone(&self.shared);
+            let restarted = restart::note(&shared, pool, restart_answers, &mut self.remembered);
+            self.end_restarts(restarted, applied);
+        }
+        let (updates, restarts) = (self.updates.failed(), self.restarts.failed());
+        self.remembered.failed_updates = updates.union(restarts).cloned().collect();
+    }
+
+    fn end_updates(&mut self, report: update::Report, applied: &mut Applied) {
+        applied.tried.push(Kind::Update);
         applied.moved |= report.learnt;
         let succeeded = !report.updated.is_empty();
-        applied.note(reasons::UPDATED, "updated", &mut report.updated);
+        applied.did(reasons::UPDATED, "updated", report.updated);
         let failure = self
             .updates
             .end(&report.failed, succeeded, Kind::Update, clock::now());
         applied.fail(Kind::Update, failure);
-        self.note_failed_updates();
     }
 
-    pub(super) async fn restart_all(
-        &mut self,
-        pool: &Identity,
-        wanted: Vec<restart::Wanted>,
-        applied: &mut Applied,
-    ) {
+    fn end_restarts(&mut self, report: restart::Report, applied: &mut Applied) {
         applied.tried.push(Kind::Restart);
-        let goes_on = self.goes_on(pool);
-        let window = self.restarts.begin();
-        let mut report = restart::run(
-            &self.shared,
-            pool,
-            wanted,
-            window,
-            &mut self.remembered,
-            goes_on,
-        )
-        .await;
         applied.moved |= report.learnt;
         let succeeded = !report.restarted.is_empty();
-        applied.note(reasons::RESTARTED, "restarted", &mut report.restarted);
+        applied.did(reasons::RESTARTED, "restarted", report.restarted);
         let failure = self
             .restarts
             .end(&report.failed, succeeded, Kind::Restart, clock::now());
         applied.fail(Kind::Restart, failure);
-        self.note_failed_updates();
-    }
-
-    fn note_failed_updates(&mut self) {
-        let (updates, restarts) = (self.updates.failed(), self.restarts.failed());
-        self.remembered.failed_updates = updates.union(restarts).cloned().collect();
     }
 }

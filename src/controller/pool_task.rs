@@ -121,7 +121,7 @@ impl PoolTask {
         let status_due = self.write_status(entry, &plan.status).await;
 
         let tried = plan.actions.len();
-        let applied = self.apply(&entry.id, &view, plan.actions.clone()).await;
+        let mut applied = self.apply(&entry.id, &view, plan.actions.clone()).await;
         if tried > 0 {
             log(&entry.id, &view, &plan, &applied);
         }
@@ -130,8 +130,13 @@ impl PoolTask {
                 .send(&self.shared.calls, note, clock::now())
                 .await;
         }
+        let did = !applied.done.is_empty();
+        for done in applied.done.drain(..) {
+            self.events.did(done);
+        }
+        self.events.tell(&self.shared.calls, clock::now()).await;
         let has_news = self.take_failures(&applied, now);
-        self.next(&plan, &applied, has_news, status_due)
+        self.next(&plan, (applied.moved, did), has_news, status_due)
     }
 
     /// Forgets what the caches have caught up with, and reads what they should have shown long ago.
@@ -170,7 +175,7 @@ impl PoolTask {
     fn next(
         &self,
         plan: &Plan,
-        applied: &Applied,
+        (moved, did): (bool, bool),
         has_news: bool,
         status_due: Option<Instant>,
     ) -> Next {
@@ -178,9 +183,8 @@ impl PoolTask {
             return Next::AtOnce;
         }
         let now = Instant::now();
-        if applied.moved {
+        if moved {
             // What was created and deleted is expected; what was merely learnt must not spin.
-            let did = applied.notes.iter().any(|note| !note.warning);
             return if did {
                 Next::AtOnce
             } else {
@@ -202,6 +206,7 @@ impl PoolTask {
             now + delay.max(BREATH)
         })
         .chain(status_due)
+        .chain(self.events.due())
         .fold(Next::Idle, earliest)
     }
 

@@ -4,6 +4,8 @@
 //! or another one has been restarted already, and whom its user protects, what was written anew, or is Ready where it was
 //! chosen for not being so, is left to the next plan.
 
+use std::collections::BTreeSet;
+
 use super::Shared;
 use super::calls::{CallFailure, Category, Place};
 use super::create::effect_of;
@@ -27,8 +29,9 @@ pub(super) struct Wanted {
     pub(super) while_down: bool,
 }
 
+/// What came of one.
 #[derive(Debug)]
-enum Outcome {
+pub(super) enum Outcome {
     /// It was not restarted.
     Failed(CallFailure),
     /// Its VM is not what the plan has seen; this is how it is, unless it is gone.
@@ -50,63 +53,82 @@ pub(super) struct Report {
     pub(super) learnt: bool,
 }
 
-/// Restarts `wanted` as long as `goes_on`, and notes what is to be expected.
-pub(super) async fn run(
+/// A restart that was to be made, and what came of it; `None` if it was not begun.
+pub(super) type Answer = (Wanted, Option<Outcome>);
+
+/// Notes that these are about to be restarted: an answer can be lost, and the caches be faster than it.
+pub(super) fn expect(wanted: &[Wanted], remembered: &mut Remembered) {
+    let now = clock::now();
+    for one in wanted {
+        let expectations = &mut remembered.expectations;
+        expectations.expect_restart(&one.vmi_uid, &one.name, now);
+    }
+}
+
+/// Restarts `wanted`, which are [expected](expect), as long as `goes_on`.
+pub(super) async fn make(
     shared: &Shared,
     pool: &Identity,
     wanted: Vec<Wanted>,
     window: &mut Window,
-    remembered: &mut Remembered,
     goes_on: impl Fn() -> bool,
-) -> Report {
-    let now = clock::now();
-    for one in &wanted {
-        let expectations = &mut remembered.expectations;
-        expectations.expect_restart(&one.vmi_uid, &one.name, now);
-    }
-    let answers = drive(
+) -> Vec<Answer> {
+    let mut answers = drive(
         window,
-        wanted.clone(),
-        |one| async move {
-            let outcome = restart(shared, pool, &one).await;
-            (one, outcome)
-        },
+        wanted.iter(),
+        |one| async move { (one.clone(), Some(restart(shared, pool, one).await)) },
         |(_, outcome)| match outcome {
-            Outcome::Failed(failure) => effect_of_restart(failure),
-            Outcome::Moved(_) | Outcome::Restarted { .. } | Outcome::Waits => Effect::Succeeded,
+            Some(Outcome::Failed(failure)) => effect_of_restart(failure),
+            _ => Effect::Succeeded,
         },
         goes_on,
     )
     .await;
+    let begun: BTreeSet<&str> = answers
+        .iter()
+        .map(|(one, _)| one.vmi_uid.as_str())
+        .collect();
+    let left = wanted
+        .iter()
+        .filter(|one| !begun.contains(one.vmi_uid.as_str()));
+    let left: Vec<Answer> = left.map(|one| (one.clone(), None)).collect();
+    answers.extend(left);
+    answers
+}
 
+/// Takes in what came of them.
+pub(super) fn note(
+    shared: &Shared,
+    pool: &Identity,
+    answers: Vec<Answer>,
+    remembered: &mut Remembered,
+) -> Report {
+    let now = clock::now();
     let mut report = Report::default();
-    let mut open: std::collections::BTreeSet<String> =
-        wanted.into_iter().map(|one| one.vmi_uid).collect();
     for (one, outcome) in answers {
+        if !matches!(outcome, Some(Outcome::Restarted { .. })) {
+            remembered.expectations.undo_restart(&one.vmi_uid);
+        }
         match outcome {
-            Outcome::Failed(failure) => {
+            Some(Outcome::Failed(failure)) => {
                 shared.metrics.failed(Deed::Restart, failure.category());
                 report.failed.push((one.name, failure));
             }
-            Outcome::Moved(vm) => {
+            Some(Outcome::Moved(vm)) => {
                 report.learnt = true;
                 let (live, caches) = (vm.map(|vm| *vm), &shared.caches);
                 remembered
                     .live
                     .keep(caches, &pool.namespace, &one.name, live, now);
             }
-            Outcome::Restarted { by_us } => {
-                open.remove(&one.vmi_uid);
+            Some(Outcome::Restarted { by_us }) => {
                 report.learnt = true;
                 if by_us {
                     report.restarted.push(one.name);
                 }
             }
-            Outcome::Waits => {}
+            Some(Outcome::Waits) | None => {}
         }
-    }
-    for vmi_uid in open {
-        remembered.expectations.undo_restart(&vmi_uid);
     }
     report
 }

@@ -36,8 +36,9 @@ pub(super) struct Wanted {
     pub(super) keeps_run_strategy: bool,
 }
 
+/// What came of one.
 #[derive(Debug)]
-enum Outcome {
+pub(super) enum Outcome {
     /// It was not updated.
     Failed(CallFailure),
     /// It is not what the plan has seen; this is how it is, unless it is gone.
@@ -70,16 +71,53 @@ struct Made {
     inputs: PoolInputs,
 }
 
+/// An update that was made, and what came of it.
+pub(super) type Answer = (Wanted, Outcome);
+
+/// Takes in what came of them, and notes what is to be expected.
+pub(super) fn note(
+    shared: &Shared,
+    pool: &Identity,
+    answers: Vec<Answer>,
+    remembered: &mut Remembered,
+) -> Report {
+    let (caches, namespace, now) = (&shared.caches, &pool.namespace, clock::now());
+    let mut report = Report::default();
+    for (one, outcome) in answers {
+        let vm = match outcome {
+            Outcome::Failed(failure) => {
+                shared.metrics.failed(Deed::Update, failure.category());
+                report.failed.push((one.name, failure));
+                continue;
+            }
+            Outcome::Moved(vm) => vm,
+            Outcome::Updated { vm, changed } => {
+                let expectations = &mut remembered.expectations;
+                expectations.expect_update(&vm.uid, &one.name, &vm.resource_version, now);
+                if changed {
+                    report.updated.push(one.name.clone());
+                }
+                Some(vm)
+            }
+        };
+        report.learnt = true;
+        let live = vm.map(|vm| *vm);
+        remembered
+            .live
+            .keep(caches, namespace, &one.name, live, now);
+    }
+    report
+}
+
 impl Updates<'_> {
-    /// Updates `wanted` as long as `goes_on`, and notes what is to be expected.
-    pub(super) async fn run(
+    /// Updates `wanted` as long as `goes_on`.
+    pub(super) async fn make(
         &self,
         wanted: Vec<Wanted>,
         window: &mut Window,
-        remembered: &mut Remembered,
         goes_on: impl Fn() -> bool,
-    ) -> Report {
-        let answers = drive(
+    ) -> Vec<Answer> {
+        drive(
             window,
             wanted,
             |one| async move {
@@ -92,34 +130,7 @@ impl Updates<'_> {
             },
             goes_on,
         )
-        .await;
-        let (caches, namespace, now) = (&self.shared.caches, &self.pool.namespace, clock::now());
-        let mut report = Report::default();
-        for (one, outcome) in answers {
-            let vm = match outcome {
-                Outcome::Failed(failure) => {
-                    let category = failure.category();
-                    self.shared.metrics.failed(Deed::Update, category);
-                    report.failed.push((one.name, failure));
-                    continue;
-                }
-                Outcome::Moved(vm) => vm,
-                Outcome::Updated { vm, changed } => {
-                    let expectations = &mut remembered.expectations;
-                    expectations.expect_update(&vm.uid, &one.name, &vm.resource_version, now);
-                    if changed {
-                        report.updated.push(one.name.clone());
-                    }
-                    Some(vm)
-                }
-            };
-            report.learnt = true;
-            let live = vm.map(|vm| *vm);
-            remembered
-                .live
-                .keep(caches, namespace, &one.name, live, now);
-        }
-        report
+        .await
     }
 
     async fn update(&self, wanted: &Wanted) -> Outcome {
