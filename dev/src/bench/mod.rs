@@ -11,6 +11,7 @@ mod latency;
 mod memory;
 mod numbers;
 mod report;
+mod restarts;
 mod rollout;
 mod rounds;
 mod writes;
@@ -54,7 +55,7 @@ pub enum Part {
     Webhook,
     /// Answers of the aggregated scale: scale_get_p50_ms, scale_get_proxied_ratio.
     Scale,
-    /// Rolling running members: rollout_ratio, writes_per_update.
+    /// Rolling running members: rollout_ratio, rollout_plain_ratio, writes_per_update.
     Rollout,
     /// Peak memory: rss_mib_1000, rss_mib_foreign, rss_mib_5000.
     Memory,

@@ -17,7 +17,7 @@ struct Metric {
 }
 
 /// In the order of the table. Raw values follow the number made of them.
-const METRICS: [Metric; 23] = [
+const METRICS: [Metric; 25] = [
     metric(
         "create_ratio",
         "speed of making a pool, the plain limit = 1",
@@ -63,6 +63,16 @@ const METRICS: [Metric; 23] = [
         "<= 1.5",
     ),
     metric("rollout_seconds", "  from the edit to the last VM", ""),
+    metric(
+        "rollout_plain_ratio",
+        "  the same restarts and nothing else = 1",
+        "",
+    ),
+    metric(
+        "restarts_seconds",
+        "  the same restarts and nothing else",
+        "",
+    ),
     metric(
         "writes_per_update",
         "writes for each rolled VM, failed ones included",

@@ -1,5 +1,5 @@
 //! A rollout of running members, against the ideal: so many waves of as many VMs as may be down at
-//! once, each wave as long as a boot.
+//! once, each wave as long as a boot. And against the plain limit: the same restarts and nothing else.
 //!
 //! Every round changes the guest's memory, which KubeVirt applies by a restart only. The writes are
 //! the audit log's, restarts apart.
@@ -15,7 +15,7 @@ use super::cluster::{Cluster, NAME, PATIENCE};
 use super::numbers::count;
 use super::report::Report;
 use super::writes::is_of_a_vm;
-use super::{Size, ours, tell};
+use super::{Size, ours, restarts, tell};
 use crate::audit::Event;
 use crate::harness::{Harness, eventually};
 
@@ -24,7 +24,7 @@ const MAX_UNAVAILABLE: u32 = 10;
 /// What the guest's memory is, in turn.
 const MEMORY: [&str; 2] = ["128Mi", "192Mi"];
 
-/// Measures rollout_ratio, writes_per_update and restarts_per_update.
+/// Measures rollout_ratio, rollout_plain_ratio, writes_per_update and restarts_per_update.
 pub(super) async fn measure(
     harness: &Harness,
     cluster: &Cluster,
@@ -49,7 +49,7 @@ pub(super) async fn measure(
         let took = rollout.change(memory).await?;
         audit.settle().await;
         let events = audit.since(mark, &ours().namespace(&namespace))?;
-        let (writes, restarts) = per_member(&events, size.members);
+        let (writes, restarted) = per_member(&events, size.members);
         tell(&format!(
             "  {:.1} s, ideally {:.1} s",
             took.as_secs_f64(),
@@ -58,7 +58,13 @@ pub(super) async fn measure(
         report.push("rollout_ratio", took.as_secs_f64() / ideal.as_secs_f64());
         report.push("rollout_seconds", took.as_secs_f64());
         report.push("writes_per_update", writes);
-        report.push("restarts_per_update", restarts);
+        report.push("restarts_per_update", restarted);
+        let plain = restarts::all(client, &namespace, at_once(size.members)).await?;
+        tell(&format!("  {:.1} s, restarts alone", plain.as_secs_f64()));
+        rollout.wait_current().await?;
+        let ratio = took.as_secs_f64() / plain.as_secs_f64();
+        report.push("rollout_plain_ratio", ratio);
+        report.push("restarts_seconds", plain.as_secs_f64());
     }
     cluster.clear(&namespace).await
 }
@@ -129,8 +135,13 @@ impl Rollout {
 
 /// Waves of as many as may be down at once, each as long as a boot.
 fn ideal(members: u32, boot: Duration) -> Duration {
-    let at_once = (members * MAX_UNAVAILABLE / 100).max(1);
+    let at_once = u32::try_from(at_once(members)).expect("it is a share of an u32");
     boot * members.div_ceil(at_once)
+}
+
+/// How many members may be down.
+fn at_once(members: u32) -> usize {
+    (members * MAX_UNAVAILABLE / 100).max(1) as usize
 }
 
 /// Writes to the objects of a VM but for restarts, and restarts.
