@@ -103,11 +103,15 @@ fn dt_01_m100_a_detached_vm_works_on_alone_is_replaced_and_can_be_deleted() {
             Ok(())
         })
         .await?;
-        let told = ns.events("web", "Detached").await?;
-        ensure!(
-            told.len() == 1 && told[0]["note"] == "detached VM web-2: evidence",
-            "{told:?}"
-        );
+        ns.eventually("an event tells of it", async || {
+            let told = ns.events("web", "Detached").await?;
+            ensure!(
+                told.len() == 1 && told[0]["note"] == "detached VM web-2: evidence",
+                "{told:?}"
+            );
+            Ok(())
+        })
+        .await?;
 
         // 3. Again: it is no member any more, and nothing changes.
         let again = detach(ns, &curl, &body)?;

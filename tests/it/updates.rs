@@ -136,9 +136,12 @@ fn m06_m77_a_new_label_of_the_template_reaches_running_instances() {
                 name(&vmi)
             );
         }
-        let restarted = ns.events("web", "SuccessfulRestart").await?;
-        ensure!(!restarted.is_empty(), "no event");
-        Ok(())
+        ns.eventually("an event tells of it", async || {
+            let restarted = ns.events("web", "SuccessfulRestart").await?;
+            ensure!(!restarted.is_empty(), "no event");
+            Ok(())
+        })
+        .await
     });
 }
 
