@@ -1,7 +1,10 @@
-//! What in a pool's names may go wrong without being wrong: VMs and disks of others that are named like its own.
+//! What of a pool may go wrong without being wrong: VMs and disks of others that are named like its own, and a
+//! budget that counts what nobody measures.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use serde_json::{Map, Value};
 
 use super::objects::VmName;
 use super::verdict::{Verdict, some_of};
@@ -62,4 +65,26 @@ pub(super) fn of_taken_names(
         "exist and are not this pool's: their numbers are skipped"
     };
     verdict.warn(format!("VirtualMachine {} {are}", some_of(&names)));
+}
+
+/// A budget of VMs that are down, of a config whose guests nobody asks: ready then means that a process runs.
+/// Only where somebody has written a budget down, and updates keep to it.
+pub(super) fn of_readiness(
+    spec: &VirtualMachinePoolSpec,
+    config: &Map<String, Value>,
+) -> Option<String> {
+    let is_proactive = spec
+        .update_strategy
+        .as_ref()
+        .is_none_or(|strategy| strategy.opportunistic.is_none() && strategy.unmanaged.is_none());
+    let template = config.get("template");
+    let probe = template.and_then(|template| template.pointer("/spec/readinessProbe"));
+    let matters = spec.max_unavailable.is_some() && is_proactive && spec.replicas() >= 2;
+    (matters && probe.is_none_or(Value::is_null)).then(|| {
+        format!(
+            "spec.maxUnavailable: VirtualMachineConfig {:?} has no readinessProbe, so a VM counts as ready when its \
+             process runs, whatever its guest does",
+            spec.config.name
+        )
+    })
 }

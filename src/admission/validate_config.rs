@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::field::{Cause, ENOUGH_CAUSES, Path};
 use super::hooks::{HookKind, HookSpec, NOT_BEING_DELETED, SPEC_CHANGED, rule};
 use super::objects::Lookup;
+use super::pool_warnings;
 use super::review::Request;
 use super::spec_shape;
 use super::verdict::{Verdict, some_of};
@@ -106,6 +107,11 @@ fn judge(request: &Request, object: &Value, users: &[&VirtualMachinePool]) -> Ve
     }
     judge_disk_names(spec, users, &mut verdict);
     judge_sharing(whole, users, &mut verdict);
+    for pool in users {
+        if let Some(warning) = pool_warnings::of_readiness(&pool.spec, spec) {
+            verdict.warn(format!("pool {}: {warning}", name_of(pool)));
+        }
+    }
     verdict
 }
 

@@ -378,6 +378,9 @@ impl<'a> Pool<'a> {
                 verdict.causes.push(Cause::invalid(prefix_field(), message));
             }
         }
+        if let Some(warning) = pool_warnings::of_readiness(self.spec(), &config.spec.fields) {
+            verdict.warn(warning);
+        }
         if self.spec().replicas() >= 2 {
             judge_several(&self.object, config, verdict);
         }

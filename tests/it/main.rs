@@ -31,6 +31,7 @@ mod by_hand;
 mod caches;
 mod certificates;
 mod config_gone;
+mod config_rules;
 mod defaulting;
 mod deletion;
 mod detach;

@@ -98,19 +98,33 @@ fn vd_07_each_form_of_partition_has_its_verdict() {
         for value in [
             json!(-1),
             json!("-1"),
+            json!("1"),
             json!("101%"),
+            json!("-1%"),
             json!("%"),
+            json!(""),
+            json!(" 25%"),
+            json!("25% "),
             json!("2.5%"),
+            json!(2.5),
             json!(false),
+            json!(2_147_483_648_u64),
         ] {
-            refuses(
+            let said = refuses(
                 ns,
-                &web(at, value),
+                &web(at, value.clone()),
                 "spec.updateStrategy.proactive.partition",
             )
             .await?;
+            ensure!(!said.contains("not supported yet"), "{value}: {said}");
         }
-        for value in [json!(1), json!("1%")] {
+        for value in [
+            json!(1),
+            json!(2_147_483_647),
+            json!("1%"),
+            json!("25%"),
+            json!("100%"),
+        ] {
             let said = refuses(
                 ns,
                 &web(at, value),

@@ -130,6 +130,12 @@ fn what_was_stored_before_kubevirt_came_is_judged_when_it_comes() {
         ensure!(ready["message"].to_string().contains(field), "{ready}");
         let told = ns.events("cfg", "RefusedByKubeVirt").await?;
         ensure!(told.len() == 1, "{told:?}");
+        // A pool that comes to it now is told at once, by a trial with its own names.
+        let said = ns.rejects(pool("late", "cfg").replicas(1))?;
+        ensure!(
+            said.contains("spec.config.name") && said.contains(field),
+            "{said}"
+        );
 
         // 2. It is put right, and the pool goes on.
         ns.accepts(config("cfg"))?;

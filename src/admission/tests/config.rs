@@ -291,6 +291,23 @@ fn identities_that_several_vms_would_have_are_warnings() {
 }
 
 #[test]
+fn a_probe_that_is_taken_out_is_missed_by_the_pools_that_count_on_it() {
+    let probed = template(json!({"readinessProbe": {"tcpSocket": {"port": 22}}}));
+    let probed = config("desktop", probed);
+    let bare = config("desktop", template(json!({})));
+    let fake = used_by(2, json!({"maxUnavailable": 1}));
+    let judged = |object: &Value, stored: &Value| {
+        review(&request(object, stored), &Ok(fake.pools())).warnings
+    };
+    let warnings = judged(&bare, &probed);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].starts_with("pool web: spec.maxUnavailable: "));
+    assert!(judged(&probed, &bare).is_empty());
+    let other = config("desktop", template(json!({"hostname": null})));
+    assert!(judged(&other, &bare).is_empty(), "it is said once");
+}
+
+#[test]
 fn ro_08_an_edit_of_disk_templates_says_who_keeps_their_disks() {
     let disks = |size: &str| {
         let storage = json!({"resources": {"requests": {"storage": size}}});

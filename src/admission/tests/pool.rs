@@ -42,7 +42,11 @@ fn m64_a_pool_with_newest_policies_is_accepted_and_keeping_state_is_not_yet() {
     });
     let verdict = created(spec.clone());
     assert!(verdict.causes.is_empty(), "{:?}", verdict.causes);
-    assert!(verdict.warnings.is_empty(), "{:?}", verdict.warnings);
+    assert!(
+        matches!(&*verdict.warnings, [warning] if warning.contains("readinessProbe")),
+        "{:?}",
+        verdict.warnings
+    );
     let mut keeping = spec;
     keeping["scaleInStrategy"]["proactive"]["statePreservation"] = json!("Online");
     assert_eq!(
@@ -283,6 +287,48 @@ fn a_claim_that_several_vms_would_write_to_is_a_warning() {
     };
     assert_eq!(judged(json!({})).len(), 1);
     assert!(judged(json!({"appendPostfixToVolumeClaimReferences": true})).is_empty());
+}
+
+#[test]
+fn a_budget_that_is_written_down_is_no_better_than_the_readiness_that_it_counts() {
+    let probed = json!({"template": {"spec": {"domain": {}, "readinessProbe": {"tcpSocket": {"port": 22}}}}});
+    let null = json!({"template": {"spec": {"domain": {}, "readinessProbe": null}}});
+    let judged = |config: &Value, spec: Value| {
+        let object = pool("web", spec);
+        review(&create(&object), &facts(&with_config(config.clone()))).warnings
+    };
+    let careful = json!({"replicas": 2, "maxUnavailable": 1});
+    for config in [json!({}), null] {
+        let warnings = judged(&config, careful.clone());
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(
+            warnings[0].starts_with("spec.maxUnavailable: ")
+                && warnings[0].contains("\"desktop\" has no readinessProbe"),
+            "{warnings:?}"
+        );
+    }
+    assert!(judged(&probed, careful.clone()).is_empty());
+    // Nobody has written a budget down, it is kept to by nobody, or there is nothing to share.
+    for other in [
+        json!({"replicas": 2}),
+        json!({"replicas": 1, "maxUnavailable": 1}),
+        json!({"replicas": 2, "maxUnavailable": 1, "updateStrategy": {"opportunistic": {}}}),
+        json!({"replicas": 2, "maxUnavailable": 1, "updateStrategy": {"unmanaged": {}}}),
+    ] {
+        assert!(judged(&json!({}), other.clone()).is_empty(), "{other}");
+    }
+    for same in [json!({}), json!({"proactive": {}})] {
+        let mut spec = careful.clone();
+        spec["updateStrategy"] = same;
+        assert_eq!(judged(&json!({}), spec).len(), 1);
+    }
+    // And it is said once.
+    let again = request(
+        &pool("web", json!({"replicas": 3, "maxUnavailable": 1})),
+        &pool("web", careful),
+    );
+    let warnings = review(&again, &facts(&with_config(json!({})))).warnings;
+    assert!(warnings.is_empty(), "{warnings:?}");
 }
 
 #[test]
