@@ -313,8 +313,9 @@ fn vd_12_a_config_can_not_be_started_and_a_copy_of_it_is_a_vm_of_its_users() {
                 let path = path.replace("{}", &ns.name);
                 let said = ns.run_with(&format!("replace --raw /apis/{path}/{verb} -f -"), "{}")?;
                 ensure!(
-                    !said.success && said.stderr.to_lowercase().contains("not found")
-                        || said.stderr.contains("could not find"),
+                    !said.success
+                        && (said.stderr.to_lowercase().contains("not found")
+                            || said.stderr.contains("could not find")),
                     "{path}/{verb}: {} {}",
                     said.stdout,
                     said.stderr
