@@ -52,6 +52,11 @@ impl WebhookServer {
         })
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// `clientConfig` of a webhook that is served at this path.
     pub fn client_config(&self, path: &str) -> Value {
         let ca = k8s_openapi::ByteString(self.ca.as_bytes().to_vec());

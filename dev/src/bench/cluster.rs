@@ -46,6 +46,34 @@ impl Cluster {
         })
     }
 
+    /// The sample, for VMs that don't run.
+    pub(super) fn halted_config(&self) -> Value {
+        self.config.clone()
+    }
+
+    /// Makes a config and a pool of these.
+    pub(super) async fn make(&self, namespace: &str, config: &Value, pool: &Value) -> Result<()> {
+        let configs: Api<VirtualMachineConfig> = Api::namespaced(self.admin.clone(), namespace);
+        let config = serde_json::from_value(config.clone()).context("this is no config")?;
+        configs.create(&PostParams::default(), &config).await?;
+        let pool = serde_json::from_value(pool.clone()).context("this is no pool")?;
+        self.pools(namespace)
+            .create(&PostParams::default(), &pool)
+            .await?;
+        Ok(())
+    }
+
+    /// That VM as it could be created again, as soon as it is there.
+    pub(super) async fn vm(&self, namespace: &str, name: &str) -> Result<Value> {
+        let api = self.vms(&self.admin, namespace);
+        let made = eventually("the VM is made", PATIENCE, async || {
+            Ok(api.get(name).await?)
+        });
+        let mut vm = body(serde_json::to_value(made.await?).context("a VM is no JSON")?)?;
+        vm["metadata"]["namespace"] = json!(namespace);
+        Ok(vm)
+    }
+
     /// The same config for VMs that run, with nothing that its user would have to make for each.
     pub(super) fn running_config(&self, memory: &str) -> Value {
         let mut config = self.config.clone();

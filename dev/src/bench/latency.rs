@@ -149,7 +149,7 @@ fn split(url: &str) -> Result<(String, String)> {
 }
 
 /// Straight to the program; whose certificate it shows was the API server's to check.
-fn direct(base: &str, caller: Option<&Config>) -> Result<Client> {
+pub(super) fn direct(base: &str, caller: Option<&Config>) -> Result<Client> {
     let mut config = Config::new(base.parse().context("a server's URL is none")?);
     config.accept_invalid_certs = true;
     if let Some(caller) = caller {
@@ -189,7 +189,7 @@ fn check_review(answer: &str) -> Result<()> {
     Ok(())
 }
 
-fn request(method: &str, path: &str, body: String) -> Result<Request<Vec<u8>>> {
+pub(super) fn request(method: &str, path: &str, body: String) -> Result<Request<Vec<u8>>> {
     Request::builder()
         .method(method)
         .uri(path)

@@ -12,6 +12,7 @@ mod memory;
 mod numbers;
 mod report;
 mod restarts;
+mod review;
 mod rollout;
 mod rounds;
 mod writes;
@@ -53,6 +54,8 @@ pub enum Part {
     Create,
     /// Answers of the webhook: webhook_p50_ms, webhook_p99_ms.
     Webhook,
+    /// Answers to admission reviews: review_ratio_pool_10k, review_ratio_stamp_10k.
+    Review,
     /// Answers of the aggregated scale: scale_get_p50_ms, scale_get_proxied_ratio.
     Scale,
     /// Rolling running members: rollout_ratio, rollout_plain_ratio, writes_per_update.
@@ -63,9 +66,10 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Create,
         Self::Webhook,
+        Self::Review,
         Self::Scale,
         Self::Rollout,
         Self::Memory,
@@ -76,6 +80,7 @@ impl Part {
         match self {
             Self::Create => "create",
             Self::Webhook => "webhook",
+            Self::Review => "review",
             Self::Scale => "scale",
             Self::Rollout => "rollout",
             Self::Memory => "memory",
@@ -213,6 +218,9 @@ async fn measure(size: Size, binary: Binary, parts: &[Part], report: &mut Report
     }
     if wanted(Part::Webhook) {
         latency::webhook(&harness, &cluster, size, report).await?;
+    }
+    if wanted(Part::Review) {
+        review::measure(&harness, &cluster, size, report).await?;
     }
     if wanted(Part::Scale) {
         latency::scale(&harness, &cluster, size, report).await?;

@@ -17,7 +17,7 @@ struct Metric {
 }
 
 /// In the order of the table. Raw values follow the number made of them.
-const METRICS: [Metric; 25] = [
+const METRICS: [Metric; 29] = [
     metric(
         "create_ratio",
         "speed of making a pool, the plain limit = 1",
@@ -42,6 +42,18 @@ const METRICS: [Metric; 25] = [
     metric("idle_writes_per_min", "writes in a minute at rest", "0"),
     metric("webhook_p50_ms", "answer to the creation of a VM, ms", ""),
     metric("webhook_p99_ms", "  99 of 100 are faster", ""),
+    metric(
+        "review_ratio_pool_10k",
+        "reviews a second of a pool, allowing all = 1",
+        ">= 0.5",
+    ),
+    metric("review_ratio_stamp_10k", "  of a VM of ours", ">= 0.5"),
+    metric(
+        "review_dry_run_p50_ms",
+        "review of a new config, with KubeVirt's verdict, ms",
+        "",
+    ),
+    metric("review_dry_run_p99_ms", "  99 of 100 are faster", ""),
     metric("scale_get_p50_ms", "answer of the aggregated scale, ms", ""),
     metric("scale_get_p99_ms", "  99 of 100 are faster", ""),
     metric(

@@ -297,6 +297,11 @@ impl Harness {
         Client::try_from(self.plane.admin_config()).context("failed to make a client")
     }
 
+    /// What [`Self::sa_client`] is made of.
+    pub fn sa_config(&self) -> Config {
+        self.account.clone()
+    }
+
     /// A client with the rights of `vmpool`'s service account, behind the proxy if `vmpool` is.
     pub fn sa_client(&self) -> Result<Client> {
         Client::try_from(self.account.clone()).context("failed to make a client")
