@@ -83,13 +83,26 @@ pub fn review(request: &Request, facts: &Facts) -> Verdict {
 }
 
 /// What has to be known of a request before [`Facts`] can be looked up: the config's name, and the prefix
-/// whose VMs matter, if any do. `None` for what can't be read, which is refused without facts.
+/// whose VMs matter, if any do. `None` where nothing has to be looked up: of what can't be read, which is refused
+/// without facts, and of an edit that changes nothing of what facts are compared with. Whatever they say of
+/// such a pool, they said of the stored one.
 pub fn questions(request: &Request) -> Option<(String, Option<String>)> {
     let pool = Pool::read(&request.object, request.object_name()).ok()?;
-    let names = |pool: &Pool<'_>| (pool.prefix().to_owned(), pool.spec().ordinal_start());
     let stored = request
         .stored()
         .and_then(|stored| Pool::read(stored, request.object_name()).ok());
+    let names = |pool: &Pool<'_>| (pool.prefix().to_owned(), pool.spec().ordinal_start());
+    let compared = |pool: &Pool<'_>| {
+        let inputs = PoolInputs::of(&pool.object);
+        let replicas = pool.spec().replicas();
+        (pool.config().to_owned(), replicas, names(pool), inputs)
+    };
+    if stored
+        .as_ref()
+        .is_some_and(|stored| compared(stored) == compared(&pool))
+    {
+        return None;
+    }
     let has_new_names = request.operation == Operation::Create
         || stored.is_none_or(|stored| names(&stored) != names(&pool));
     let prefix = has_new_names.then(|| pool.prefix().to_owned());
@@ -176,7 +189,7 @@ pub(super) fn judge_several(
 }
 
 impl Facts {
-    /// Of a pool that can't be read, there is nothing to ask.
+    /// Where there is nothing to ask ([`questions`]).
     pub(super) fn none() -> Self {
         Self {
             config: Ok(None),

@@ -152,7 +152,7 @@ async fn allow(
     Json(response.into_review())
 }
 
-/// A review that a hook answers without a dry run.
+/// A review that a hook answers without a dry run. A config's never is: its spec has changed, or it isn't asked.
 struct Hook {
     name: &'static str,
     path: &'static str,
@@ -210,13 +210,12 @@ impl Objects {
             json!("jane"),
             json!(service_account_username(NAMESPACE, SERVICE_ACCOUNT)),
         );
-        let mut scaled = self.pool.clone();
-        scaled["spec"]["replicas"] = json!(2);
-        let mut labelled = self.config.clone();
-        labelled["metadata"]["labels"] = json!({"team": "blue"});
+        let (mut edited, mut grown) = (self.pool.clone(), self.pool.clone());
+        edited["spec"]["maxUnavailable"] = json!("10%");
+        grown["spec"]["replicas"] = json!(2);
         let stamp = review(&self.vm, &Value::Null, &account);
-        let pool = review(&scaled, &self.pool, &user);
-        let config = review(&labelled, &self.config, &user);
+        let pool = review(&edited, &self.pool, &user);
+        let growth = review(&grown, &self.pool, &user);
         let hook = |name, path, review: &Value, metric| Hook {
             name,
             path,
@@ -231,7 +230,12 @@ impl Objects {
                 &pool,
                 Some("review_ratio_pool_10k"),
             ),
-            hook("validate a config", validate_config::PATH, &config, None),
+            hook(
+                "validate a pool that grows",
+                validate_pool::PATH,
+                &growth,
+                None,
+            ),
             hook(
                 "stamp a VM",
                 stamping::PATH,

@@ -441,6 +441,45 @@ fn vms_are_asked_for_where_a_name_is_new() {
 }
 
 #[test]
+fn nothing_is_asked_for_an_edit_that_no_other_object_has_a_say_in() {
+    let stored = pool("web", json!({"replicas": 3}));
+    let facts = facts(&Fake {
+        // What speaks against the pool spoke against it before.
+        pools: vec![pool("db", json!({"nameGeneration": {"vmPrefix": "web"}}))],
+        ..with_config(json!({"template": {"spec": {"volumes": [
+            {"name": "root", "persistentVolumeClaim": {"claimName": "golden"}},
+        ]}}}))
+    });
+    assert!(!review(&create(&stored), &facts).causes.is_empty());
+    for edit in [
+        json!({"maxUnavailable": "10%"}),
+        json!({"paused": true}),
+        json!({"progressDeadlineSeconds": 60}),
+        json!({"updateStrategy": {"opportunistic": {}}}),
+        json!({"updateStrategy": {"proactive": {"partition": 1}}}),
+        json!({"replicas": 3}),
+    ] {
+        let mut object = stored.clone();
+        super::merge(&mut object["spec"], edit.clone());
+        let request = request(&object, &stored);
+        assert_eq!(questions(&request), None, "{edit}");
+        let with = review(&request, &facts);
+        assert_eq!(with, review(&request, &Facts::none()), "{edit}");
+    }
+    for edit in [
+        json!({"replicas": 2}),
+        json!({"config": {"name": "laptop"}}),
+        json!({"nameGeneration": {"sharedSecrets": ["a"]}}),
+        json!({"nameGeneration": {"appendPostfixToSecretReferences": true}}),
+        json!({"virtualMachineMetadata": {"labels": {"a": "b"}}}),
+    ] {
+        let mut object = stored.clone();
+        super::merge(&mut object["spec"], edit.clone());
+        assert!(questions(&request(&object, &stored)).is_some(), "{edit}");
+    }
+}
+
+#[test]
 fn vd_04_pools_that_can_not_be_read_are_refused_and_nothing_panics() {
     for spec in [
         Value::Null,
