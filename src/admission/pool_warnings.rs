@@ -67,20 +67,23 @@ pub(super) fn of_taken_names(
     verdict.warn(format!("VirtualMachine {} {are}", some_of(&names)));
 }
 
-/// A budget of VMs that are down, of a config whose guests nobody asks: ready then means that a process runs.
-/// Only where somebody has written a budget down, and updates keep to it.
-pub(super) fn of_readiness(
-    spec: &VirtualMachinePoolSpec,
-    config: &Map<String, Value>,
-) -> Option<String> {
+/// Whether the pool says how many VMs may be down, and updates keep to it.
+pub(super) fn relies_on_readiness(spec: &VirtualMachinePoolSpec) -> bool {
     let is_proactive = spec
         .update_strategy
         .as_ref()
         .is_none_or(|strategy| strategy.opportunistic.is_none() && strategy.unmanaged.is_none());
+    spec.max_unavailable.is_some() && is_proactive && spec.replicas() >= 2
+}
+
+/// Such a pool of a config whose guests nobody asks: ready then means that a process runs.
+pub(super) fn of_readiness(
+    spec: &VirtualMachinePoolSpec,
+    config: &Map<String, Value>,
+) -> Option<String> {
     let template = config.get("template");
     let probe = template.and_then(|template| template.pointer("/spec/readinessProbe"));
-    let matters = spec.max_unavailable.is_some() && is_proactive && spec.replicas() >= 2;
-    (matters && probe.is_none_or(Value::is_null)).then(|| {
+    (relies_on_readiness(spec) && probe.is_none_or(Value::is_null)).then(|| {
         format!(
             "spec.maxUnavailable: VirtualMachineConfig {:?} has no readinessProbe, so a VM counts as ready when its \
              process runs, whatever its guest does",

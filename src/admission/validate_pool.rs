@@ -95,7 +95,14 @@ pub fn questions(request: &Request) -> Option<(String, Option<String>)> {
     let compared = |pool: &Pool<'_>| {
         let inputs = PoolInputs::of(&pool.object);
         let replicas = pool.spec().replicas();
-        (pool.config().to_owned(), replicas, names(pool), inputs)
+        let relies = pool_warnings::relies_on_readiness(pool.spec());
+        (
+            pool.config().to_owned(),
+            replicas,
+            relies,
+            names(pool),
+            inputs,
+        )
     };
     if stored
         .as_ref()

@@ -190,7 +190,7 @@ impl Objects {
             "apiVersion": vmpool::api::API_VERSION,
             "kind": vmpool::api::POOL_KIND,
             "metadata": {"name": name, "namespace": namespace},
-            "spec": {"replicas": 1, "config": {"name": name}, "nameGeneration": {
+            "spec": {"replicas": 1, "maxUnavailable": "25%", "config": {"name": name}, "nameGeneration": {
                 "appendPostfixToSecretReferences": true, "appendPostfixToConfigMapReferences": true,
             }},
         });

@@ -21,6 +21,8 @@ use crate::harness::{Harness, eventually};
 
 /// In percent of the members.
 const MAX_UNAVAILABLE: u32 = 10;
+/// Between two looks at whether the members are there.
+const LOOK: Duration = Duration::from_millis(150);
 /// What the guest's memory is, in turn.
 const MEMORY: [&str; 2] = ["128Mi", "192Mi"];
 
@@ -111,6 +113,8 @@ impl Rollout {
     async fn wait_current(&self) -> Result<()> {
         let members = i64::from(self.members);
         eventually("all members are current and Ready", PATIENCE, async || {
+            // Seldom enough to be no load: it takes a percent of what is measured.
+            tokio::time::sleep(LOOK).await;
             let config = self.configs.get(NAME).await?;
             let generation = config.metadata.generation;
             let config = config.status.unwrap_or_default();

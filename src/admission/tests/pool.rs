@@ -442,7 +442,7 @@ fn vms_are_asked_for_where_a_name_is_new() {
 
 #[test]
 fn nothing_is_asked_for_an_edit_that_no_other_object_has_a_say_in() {
-    let stored = pool("web", json!({"replicas": 3}));
+    let stored = pool("web", json!({"replicas": 3, "maxUnavailable": "25%"}));
     let facts = facts(&Fake {
         // What speaks against the pool spoke against it before.
         pools: vec![pool("db", json!({"nameGeneration": {"vmPrefix": "web"}}))],
@@ -455,7 +455,6 @@ fn nothing_is_asked_for_an_edit_that_no_other_object_has_a_say_in() {
         json!({"maxUnavailable": "10%"}),
         json!({"paused": true}),
         json!({"progressDeadlineSeconds": 60}),
-        json!({"updateStrategy": {"opportunistic": {}}}),
         json!({"updateStrategy": {"proactive": {"partition": 1}}}),
         json!({"replicas": 3}),
     ] {
@@ -468,6 +467,8 @@ fn nothing_is_asked_for_an_edit_that_no_other_object_has_a_say_in() {
     }
     for edit in [
         json!({"replicas": 2}),
+        json!({"maxUnavailable": null}),
+        json!({"updateStrategy": {"opportunistic": {}}}),
         json!({"config": {"name": "laptop"}}),
         json!({"nameGeneration": {"sharedSecrets": ["a"]}}),
         json!({"nameGeneration": {"appendPostfixToSecretReferences": true}}),
