@@ -124,10 +124,15 @@ fn what_was_stored_before_kubevirt_came_is_judged_when_it_comes() {
         let message = accepted["message"].to_string();
         ensure!(message.contains(field), "{accepted}");
         ensure!(accepted["reason"] == "RefusedByKubeVirt", "{accepted}");
-        let ready = ns
-            .condition(Kind::Pool, "web", "ConfigReady", "False")
-            .await?;
-        ensure!(ready["message"].to_string().contains(field), "{ready}");
+        // It was False before, since there was no KubeVirt.
+        ns.eventually("the pool says so", async || {
+            let ready = ns
+                .condition(Kind::Pool, "web", "ConfigReady", "False")
+                .await?;
+            ensure!(ready["message"].to_string().contains(field), "{ready}");
+            Ok(())
+        })
+        .await?;
         let told = ns.events("cfg", "RefusedByKubeVirt").await?;
         ensure!(told.len() == 1, "{told:?}");
         // A pool that comes to it now is told at once, by a trial with its own names.
