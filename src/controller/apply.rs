@@ -1,6 +1,6 @@
-//! Carries out what the plan says, in its order, and works out what the next plan is to know of it. Each
-//! deed can fail without the others; what failed comes last the next time, so that one VM that can't be made
-//! holds up no other.
+//! Carries out what the plan says, kind by kind, and works out what the next plan is to know of it. Each deed can
+//! fail without the others; what failed comes last the next time, so that one VM that can't be made holds up no
+//! other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

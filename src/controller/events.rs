@@ -1,5 +1,6 @@
-//! Events for pools and configs: what was done within a second is one event, not one per VM, and what is said
-//! again in the same words counts up the event that is there.
+//! Events for pools and configs: what is done within a second of the last such event is told together, by kind and
+//! not by VM, and what is said again in the same words counts up the event that is there. What is not told yet is
+//! lost with the task.
 //!
 //! kube's `Recorder` is not used: it counts up by reason alone and keeps the first text, so that "Created 250
 //! VMs: web-251 …" would be lost in "Created 250 VMs: web-1 …".
@@ -70,8 +71,8 @@ pub(super) struct EventWriter {
     named: i128,
     /// Not told yet.
     done: Vec<Done>,
-    /// When that was last told.
-    told: Option<Instant>,
+    /// When that may be told.
+    quiet_until: Instant,
 }
 
 #[derive(Debug)]
@@ -90,7 +91,7 @@ impl EventWriter {
             sent: HashMap::new(),
             named: 0,
             done: Vec::new(),
-            told: None,
+            quiet_until: Instant::now(),
         }
     }
 
@@ -108,18 +109,16 @@ impl EventWriter {
 
     /// When [`Self::tell`] has something to tell.
     pub(super) fn due(&self) -> Option<Instant> {
-        let told = self.told.map_or_else(Instant::now, |told| told + TOGETHER);
-        (!self.done.is_empty()).then_some(told)
+        (!self.done.is_empty()).then_some(self.quiet_until)
     }
 
     /// Sends what was done, if it is due.
     pub(super) async fn tell(&mut self, calls: &Calls, now: Timestamp) {
-        let due = self.due();
         let moment = Instant::now();
-        if due.is_none_or(|due| due > moment) {
+        if self.due().is_none_or(|due| due > moment) {
             return;
         }
-        self.told = Some(moment);
+        self.quiet_until = moment + TOGETHER;
         for done in std::mem::take(&mut self.done) {
             self.send(calls, &done.note(), now).await;
         }
@@ -231,7 +230,8 @@ mod tests {
         events.did(done("Restarted", "web-1"));
         assert!(events.due().unwrap() <= Instant::now());
         // As if it was told.
-        (events.done, events.told) = (Vec::new(), Some(Instant::now()));
+        events.done.clear();
+        events.quiet_until = Instant::now() + TOGETHER;
         for name in ["web-10", "web-3"] {
             events.did(done("Updated", name));
             events.did(done("Restarted", name));

@@ -25,38 +25,39 @@ impl PoolTask {
             return;
         }
         // A config that is deleted must not take from its members what they are made from.
-        let mut updated = update::Report::default();
-        let mut owned = source;
-        if let Some(of) = source
-            && let Err(failure) = self.co_own(pool, of).await
-        {
-            updated.failed = vec![(of.revision.id.name.clone(), failure)];
-            owned = None;
-        }
+        let owned = match source {
+            None => None,
+            Some(source) => Some(self.co_own(pool, source).await.map(|()| source)),
+        };
         restart::expect(&restarts, &mut self.remembered);
-        let (goes_on, restarts_go_on) = (self.goes_on(pool), self.goes_on(pool));
-        let (shared, tried) = (&*self.shared, !restarts.is_empty());
-        let (window, of_restarts) = (self.updates.begin(), self.restarts.begin());
+        let (shared, goes_on) = (&*self.shared, self.goes_on(pool));
+        let (of_updates, of_restarts) = (self.updates.begin(), self.restarts.begin());
         let update_them = async {
-            let source = owned?;
+            let source = match owned? {
+                Ok(source) => source,
+                Err(failure) => return Some(Err(failure)),
+            };
             let all = Updates {
                 shared,
                 pool,
                 source,
             };
-            Some(all.make(updates, window, goes_on).await)
+            Some(Ok(all.make(updates, of_updates, &goes_on).await))
         };
-        let restart_them = restart::make(shared, pool, restarts, of_restarts, restarts_go_on);
-        let (update_answers, restart_answers) = tokio::join!(update_them, restart_them);
-        if let Some(answers) = update_answers {
-            updated = update::note(shared, pool, answers, &mut self.remembered);
+        let restart_them = restart::make(shared, pool, &restarts, of_restarts, &goes_on);
+        let (updated, restarted) = tokio::join!(update_them, restart_them);
+        let restarted = restart::note(shared, pool, &restarts, restarted, &mut self.remembered);
+        if let (Some(source), Some(updated)) = (source, updated) {
+            let report = match updated {
+                Ok(answers) => update::note(shared, pool, answers, &mut self.remembered),
+                Err(failure) => update::Report {
+                    failed: vec![(source.revision.id.name.clone(), failure)],
+                    ..update::Report::default()
+                },
+            };
+            self.end_updates(report, applied);
         }
-        if source.is_some() {
-            self.end_updates(updated, applied);
-        }
-        if tried {
-            let shared = std::sync::Arc::clone(&self.shared);
-            let restarted = restart::note(&shared, pool, restart_answers, &mut self.remembered);
+        if !restarts.is_empty() {
             self.end_restarts(restarted, applied);
         }
         let (updates, restarts) = (self.updates.failed(), self.restarts.failed());

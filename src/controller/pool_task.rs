@@ -121,7 +121,7 @@ impl PoolTask {
         let status_due = self.write_status(entry, &plan.status).await;
 
         let tried = plan.actions.len();
-        let mut applied = self.apply(&entry.id, &view, plan.actions.clone()).await;
+        let applied = self.apply(&entry.id, &view, plan.actions.clone()).await;
         if tried > 0 {
             log(&entry.id, &view, &plan, &applied);
         }
@@ -130,13 +130,13 @@ impl PoolTask {
                 .send(&self.shared.calls, note, clock::now())
                 .await;
         }
-        let did = !applied.done.is_empty();
-        for done in applied.done.drain(..) {
+        let has_news = self.take_failures(&applied, now);
+        let next = self.next(&plan, &applied, has_news, status_due);
+        for done in applied.done {
             self.events.did(done);
         }
         self.events.tell(&self.shared.calls, clock::now()).await;
-        let has_news = self.take_failures(&applied, now);
-        self.next(&plan, (applied.moved, did), has_news, status_due)
+        self.events.due().into_iter().fold(next, earliest)
     }
 
     /// Forgets what the caches have caught up with, and reads what they should have shown long ago.
@@ -175,7 +175,7 @@ impl PoolTask {
     fn next(
         &self,
         plan: &Plan,
-        (moved, did): (bool, bool),
+        applied: &Applied,
         has_news: bool,
         status_due: Option<Instant>,
     ) -> Next {
@@ -183,12 +183,12 @@ impl PoolTask {
             return Next::AtOnce;
         }
         let now = Instant::now();
-        if moved {
+        if applied.moved {
             // What was created and deleted is expected; what was merely learnt must not spin.
-            return if did {
-                Next::AtOnce
-            } else {
+            return if applied.done.is_empty() {
                 Next::At(now + BREATH)
+            } else {
+                Next::AtOnce
             };
         }
         let clock = clock::now();
@@ -206,7 +206,6 @@ impl PoolTask {
             now + delay.max(BREATH)
         })
         .chain(status_due)
-        .chain(self.events.due())
         .fold(Next::Idle, earliest)
     }
 

@@ -53,9 +53,6 @@ pub(super) struct Report {
     pub(super) learnt: bool,
 }
 
-/// A restart that was to be made, and what came of it; `None` if it was not begun.
-pub(super) type Answer = (Wanted, Option<Outcome>);
-
 /// Notes that these are about to be restarted: an answer can be lost, and the caches be faster than it.
 pub(super) fn expect(wanted: &[Wanted], remembered: &mut Remembered) {
     let now = clock::now();
@@ -65,70 +62,63 @@ pub(super) fn expect(wanted: &[Wanted], remembered: &mut Remembered) {
     }
 }
 
-/// Restarts `wanted`, which are [expected](expect), as long as `goes_on`.
-pub(super) async fn make(
+/// Restarts `wanted`, which are [expected](expect), as long as `goes_on`. Those that were not begun have no answer.
+pub(super) async fn make<'w>(
     shared: &Shared,
     pool: &Identity,
-    wanted: Vec<Wanted>,
+    wanted: &'w [Wanted],
     window: &mut Window,
     goes_on: impl Fn() -> bool,
-) -> Vec<Answer> {
-    let mut answers = drive(
+) -> Vec<(&'w Wanted, Outcome)> {
+    drive(
         window,
-        wanted.iter(),
-        |one| async move { (one.clone(), Some(restart(shared, pool, one).await)) },
+        wanted,
+        |one| async move { (one, restart(shared, pool, one).await) },
         |(_, outcome)| match outcome {
-            Some(Outcome::Failed(failure)) => effect_of_restart(failure),
-            _ => Effect::Succeeded,
+            Outcome::Failed(failure) => effect_of_restart(failure),
+            Outcome::Moved(_) | Outcome::Restarted { .. } | Outcome::Waits => Effect::Succeeded,
         },
         goes_on,
     )
-    .await;
-    let begun: BTreeSet<&str> = answers
-        .iter()
-        .map(|(one, _)| one.vmi_uid.as_str())
-        .collect();
-    let left = wanted
-        .iter()
-        .filter(|one| !begun.contains(one.vmi_uid.as_str()));
-    let left: Vec<Answer> = left.map(|one| (one.clone(), None)).collect();
-    answers.extend(left);
-    answers
+    .await
 }
 
-/// Takes in what came of them.
+/// Takes in what came of them; the others are expected no more.
 pub(super) fn note(
     shared: &Shared,
     pool: &Identity,
-    answers: Vec<Answer>,
+    wanted: &[Wanted],
+    answers: Vec<(&Wanted, Outcome)>,
     remembered: &mut Remembered,
 ) -> Report {
     let now = clock::now();
     let mut report = Report::default();
+    let mut open: BTreeSet<&str> = wanted.iter().map(|one| one.vmi_uid.as_str()).collect();
     for (one, outcome) in answers {
-        if !matches!(outcome, Some(Outcome::Restarted { .. })) {
-            remembered.expectations.undo_restart(&one.vmi_uid);
-        }
         match outcome {
-            Some(Outcome::Failed(failure)) => {
+            Outcome::Failed(failure) => {
                 shared.metrics.failed(Deed::Restart, failure.category());
-                report.failed.push((one.name, failure));
+                report.failed.push((one.name.clone(), failure));
             }
-            Some(Outcome::Moved(vm)) => {
+            Outcome::Moved(vm) => {
                 report.learnt = true;
                 let (live, caches) = (vm.map(|vm| *vm), &shared.caches);
                 remembered
                     .live
                     .keep(caches, &pool.namespace, &one.name, live, now);
             }
-            Some(Outcome::Restarted { by_us }) => {
+            Outcome::Restarted { by_us } => {
+                open.remove(one.vmi_uid.as_str());
                 report.learnt = true;
                 if by_us {
-                    report.restarted.push(one.name);
+                    report.restarted.push(one.name.clone());
                 }
             }
-            Some(Outcome::Waits) | None => {}
+            Outcome::Waits => {}
         }
+    }
+    for vmi_uid in open {
+        remembered.expectations.undo_restart(vmi_uid);
     }
     report
 }

@@ -239,7 +239,7 @@ pub struct Limits {
 /// What is to be done for one pool.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// In this order; each can fail without the others.
+    /// Those of a kind in this order; each can fail without the others.
     pub actions: Vec<Action>,
     /// What to say of the pool. Conditions keep their transition time where their status stays.
     pub status: VirtualMachinePoolStatus,

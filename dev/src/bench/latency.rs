@@ -15,6 +15,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use vmpool::admission::hooks::MUTATING_CONFIGURATION;
+use vmpool::admission::service_account_username;
 use vmpool::api::SUBRESOURCES_GROUP;
 
 use super::cluster::{Cluster, NAME};
@@ -40,16 +41,17 @@ pub(super) async fn webhook(
 ) -> Result<()> {
     tell("Answers of the webhook");
     let namespace = pool(harness, cluster).await?;
-    let review = review(&cluster.bodies(&namespace).await?[0], &namespace);
+    let vm = cluster.vm(&namespace, &format!("{NAME}-1")).await?;
+    let account = service_account_username(NAMESPACE, SERVICE_ACCOUNT);
+    let review = review(&vm, &Value::Null, &account).to_string();
     let url = stamping_url(&cluster.admin).await?;
     let (base, path) = split(&url)?;
     let direct = direct(&base, None)?;
-    let post = || request("POST", &path, review.to_string());
-    check_review(&direct.request_text(post()?).await?)?;
+    allowed(&direct, &path, &review).await?;
     for _ in 0..size.rounds {
         let mut times = Vec::new();
         for _ in 0..size.requests {
-            times.push(time(&direct, post()?).await?);
+            times.push(time(&direct, request("POST", &path, review.clone())?).await?);
         }
         report.push("webhook_p50_ms", quantile(&times, 0.50));
         report.push("webhook_p99_ms", quantile(&times, 0.99));
@@ -158,13 +160,16 @@ pub(super) fn direct(base: &str, caller: Option<&Config>) -> Result<Client> {
     Client::try_from(config).context("failed to make a client")
 }
 
-/// What the API server would ask when the program creates this VM.
-fn review(vm: &Value, namespace: &str) -> Value {
-    let kind = json!({"group": "kubevirt.io", "version": "v1", "kind": "VirtualMachine"});
-    let resource = json!({"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"});
-    let account = format!("system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}");
-    let mut vm = vm.clone();
-    vm["metadata"]["namespace"] = json!(namespace);
+/// What the API server asks of an object that is made, or of one that was `stored` otherwise.
+pub(super) fn review(object: &Value, stored: &Value, user: &str) -> Value {
+    let (group, version) = object["apiVersion"]
+        .as_str()
+        .and_then(|version| version.split_once('/'))
+        .unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let plural = format!("{}s", kind.to_lowercase());
+    let kind = json!({"group": group, "version": version, "kind": kind});
+    let resource = json!({"group": group, "version": version, "resource": plural});
     json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -172,20 +177,20 @@ fn review(vm: &Value, namespace: &str) -> Value {
             "uid": "5f0ac1b6-1c1b-4f8e-9a8b-0d4a2f6f3c11",
             "kind": kind, "requestKind": kind,
             "resource": resource, "requestResource": resource,
-            "name": vm["metadata"]["name"], "namespace": namespace,
-            "operation": "CREATE",
-            "userInfo": {"username": account, "groups": ["system:serviceaccounts"]},
-            "object": vm, "oldObject": null, "dryRun": false,
+            "name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"],
+            "operation": if stored.is_null() { "CREATE" } else { "UPDATE" },
+            "userInfo": {"username": user, "groups": ["system:authenticated"]},
+            "object": object, "oldObject": stored, "dryRun": false,
         },
     })
 }
 
-fn check_review(answer: &str) -> Result<()> {
-    let answer: Value = serde_json::from_str(answer).context("the webhook's answer is no JSON")?;
-    ensure!(
-        answer["response"]["allowed"] == true,
-        "the webhook refused: {answer}"
-    );
+/// A review must be answered, and not by a refusal.
+pub(super) async fn allowed(client: &Client, path: &str, body: &str) -> Result<()> {
+    let request = request("POST", path, body.to_owned())?;
+    let answer = client.request_text(request).await?;
+    let answer: Value = serde_json::from_str(&answer).context("the answer is no JSON")?;
+    ensure!(answer["response"]["allowed"] == true, "{path}: {answer}");
     Ok(())
 }
 
@@ -199,7 +204,7 @@ pub(super) fn request(method: &str, path: &str, body: String) -> Result<Request<
 }
 
 /// Milliseconds from the request to the end of its answer, which must not be an error.
-async fn time(client: &Client, request: Request<Vec<u8>>) -> Result<f64> {
+pub(super) async fn time(client: &Client, request: Request<Vec<u8>>) -> Result<f64> {
     let start = Instant::now();
     client.request_text(request).await?;
     Ok(milliseconds(start.elapsed()))

@@ -1,17 +1,18 @@
 //! The plain limit of a rollout: the same VMs restarted, as many at a time, by a loop that does nothing else. How
-//! far that is from the ideal is the control plane's and the machine's.
+//! far that is from the ideal is the control plane's and the machine's. `vmpool` runs beside it, as at any restart by
+//! a user; and the loop sees by a watch that it is done, where a rollout's end is read from the pool's status.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
-use kube::api::{Api, DynamicObject};
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Client, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use vmpool::kubevirt;
+use vmpool::kubevirt::{self, VmiView};
 
 use super::cluster::PATIENCE;
 
@@ -22,10 +23,11 @@ type Instances = BTreeMap<String, (String, bool)>;
 pub(super) async fn all(client: &Client, namespace: &str, at_a_time: usize) -> Result<Duration> {
     let resource = kubevirt::virtual_machine_instance();
     let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
-    let listed = api.list(&kube::api::ListParams::default()).await?;
+    let listed = api.list(&ListParams::default()).await?;
     let running: Vec<(String, String)> = listed
         .iter()
-        .map(|vmi| (vmi.name_any(), vmi.uid().unwrap_or_default()))
+        .filter_map(VmiView::read)
+        .map(|vmi| (vmi.name, vmi.uid))
         .collect();
     ensure!(!running.is_empty(), "no VM runs");
     let (instances, task) = watch_all(api);
@@ -71,17 +73,12 @@ fn watch_all(api: Api<DynamicObject>) -> (watch::Receiver<Instances>, JoinHandle
         let stream = watcher(api, watcher::Config::default()).default_backoff();
         let mut changes = std::pin::pin!(stream.applied_objects());
         while let Some(change) = changes.next().await {
-            let Ok(vmi) = change else { continue };
-            let state = (vmi.uid().unwrap_or_default(), is_ready(&vmi));
-            sender.send_modify(|all| drop(all.insert(vmi.name_any(), state)));
+            let Some(vmi) = change.ok().as_ref().and_then(VmiView::read) else {
+                continue;
+            };
+            let is_ready = vmi.is_ready();
+            sender.send_modify(|all| drop(all.insert(vmi.name, (vmi.uid, is_ready))));
         }
     });
     (instances, task)
-}
-
-fn is_ready(vmi: &DynamicObject) -> bool {
-    let conditions = vmi.data.pointer("/status/conditions");
-    let conditions = conditions.and_then(serde_json::Value::as_array);
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }

@@ -6,7 +6,7 @@
 //! answer takes a dry run by the API server are told apart.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use axum::routing::post;
@@ -24,7 +24,7 @@ use vmpool::admission::{
 use vmpool::cache::Caches;
 
 use super::cluster::{Cluster, PATIENCE};
-use super::latency::{direct, request};
+use super::latency::{allowed, direct, request, review, time};
 use super::numbers::{Sample, count, quantile};
 use super::report::Report;
 use super::{Size, tell};
@@ -33,6 +33,8 @@ use crate::webhook_server::WebhookServer;
 
 /// Where the handler is that allows everything.
 const ALLOW: &str = "/allow";
+/// Who writes what isn't the program's own.
+const USER: &str = "jane";
 /// KiB that an object is filled up to.
 const OBJECTS: [usize; 3] = [2, 10, 50];
 const CONNECTIONS: [usize; 3] = [1, 8, 32];
@@ -55,7 +57,7 @@ pub(super) async fn measure(
             for connections in CONNECTIONS {
                 let clients = server.clients(connections)?;
                 let compared = compare(&clients, &hook, size).await?;
-                if let ((kib, connections), Some(key)) = ((kib, connections), hook.metric)
+                if let Some(key) = hook.metric
                     && (kib, connections) == TOLD
                 {
                     for ratio in &compared.ratios {
@@ -82,15 +84,13 @@ async fn dry_run(
 ) -> Result<()> {
     let mut config = objects.config.clone();
     config["metadata"]["name"] = json!("another");
-    let body = review(&config, &Value::Null, &json!("jane")).to_string();
+    let body = review(&config, &Value::Null, USER).to_string();
     allowed(client, validate_config::PATH, &body).await?;
     for _ in 0..size.rounds {
         let mut times = Vec::new();
         for _ in 0..(size.requests / 10).max(1) {
-            let start = Instant::now();
             let request = request("POST", validate_config::PATH, body.clone())?;
-            client.request_text(request).await?;
-            times.push(milliseconds(start.elapsed()));
+            times.push(time(client, request).await?);
         }
         report.push("review_dry_run_p50_ms", quantile(&times, 0.50));
         report.push("review_dry_run_p99_ms", quantile(&times, 0.99));
@@ -206,16 +206,13 @@ impl Objects {
     }
 
     fn hooks(&self) -> [Hook; 4] {
-        let (user, account) = (
-            json!("jane"),
-            json!(service_account_username(NAMESPACE, SERVICE_ACCOUNT)),
-        );
+        let account = service_account_username(NAMESPACE, SERVICE_ACCOUNT);
         let (mut edited, mut grown) = (self.pool.clone(), self.pool.clone());
         edited["spec"]["maxUnavailable"] = json!("10%");
         grown["spec"]["replicas"] = json!(2);
         let stamp = review(&self.vm, &Value::Null, &account);
-        let pool = review(&edited, &self.pool, &user);
-        let growth = review(&grown, &self.pool, &user);
+        let pool = review(&edited, &self.pool, USER);
+        let growth = review(&grown, &self.pool, USER);
         let hook = |name, path, review: &Value, metric| Hook {
             name,
             path,
@@ -260,29 +257,6 @@ fn fill(object: &mut Value, path: &[&str], kib: usize, make: impl Fn(String) -> 
     let missing = (kib << 10).saturating_sub(length);
     let text: String = "  - echo ready\n".chars().cycle().take(missing).collect();
     place(text);
-}
-
-/// As the API server asks.
-fn review(object: &Value, stored: &Value, user: &Value) -> Value {
-    let (group, version) = object["apiVersion"]
-        .as_str()
-        .and_then(|version| version.split_once('/'))
-        .unwrap_or_default();
-    let kind = json!({"group": group, "version": version, "kind": object["kind"]});
-    let resource = json!({"group": group, "version": version, "resource": "objects"});
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "5f0ac1b6-1c1b-4f8e-9a8b-0d4a2f6f3c11",
-            "kind": kind, "requestKind": kind,
-            "resource": resource, "requestResource": resource,
-            "name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"],
-            "operation": if stored.is_null() { "CREATE" } else { "UPDATE" },
-            "userInfo": {"username": user, "groups": ["system:authenticated"]},
-            "object": object, "oldObject": stored, "dryRun": false,
-        },
-    })
 }
 
 /// One hook at one size with so many connections.
@@ -345,10 +319,8 @@ async fn load(
         tokio::spawn(async move {
             let mut times = Vec::with_capacity(each);
             for _ in 0..each {
-                let start = Instant::now();
                 let request = request("POST", &path, body.clone())?;
-                client.request_text(request).await?;
-                times.push(milliseconds(start.elapsed()));
+                times.push(time(&client, request).await?);
             }
             anyhow::Ok(times)
         })
@@ -358,19 +330,6 @@ async fn load(
         times.extend(task?);
     }
     Ok((count(times.len()) / start.elapsed().as_secs_f64(), times))
-}
-
-async fn allowed(client: &Client, path: &str, body: &str) -> Result<()> {
-    let answer = client
-        .request_text(request("POST", path, body.to_owned())?)
-        .await?;
-    let answer: Value = serde_json::from_str(&answer).context("the answer is no JSON")?;
-    ensure!(answer["response"]["allowed"] == true, "{path}: {answer}");
-    Ok(())
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
 }
 
 #[cfg(test)]

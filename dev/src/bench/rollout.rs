@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use anyhow::{Result, ensure};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use vmpool::api::{VirtualMachineConfig, VirtualMachinePool};
 
@@ -41,7 +41,11 @@ pub(super) async fn measure(
         members: size.members,
     };
     tell(&format!("A rollout of {} running VMs", size.members));
-    rollout.make(cluster.running_config(MEMORY[0])).await?;
+    let config = cluster.running_config(MEMORY[0]);
+    cluster
+        .make(&namespace, &config, &pool(size.members))
+        .await?;
+    rollout.wait_current().await?;
     let ideal = ideal(size.members, size.boot);
     for round in 1..=size.rounds {
         let audit = harness.audit();
@@ -61,7 +65,7 @@ pub(super) async fn measure(
         report.push("rollout_seconds", took.as_secs_f64());
         report.push("writes_per_update", writes);
         report.push("restarts_per_update", restarted);
-        let plain = restarts::all(client, &namespace, at_once(size.members)).await?;
+        let plain = restarts::all(client, &namespace, at_once(size.members) as usize).await?;
         tell(&format!("  {:.1} s, restarts alone", plain.as_secs_f64()));
         rollout.wait_current().await?;
         let ratio = took.as_secs_f64() / plain.as_secs_f64();
@@ -78,26 +82,6 @@ struct Rollout {
 }
 
 impl Rollout {
-    /// Config and pool, and waits until all members run and are Ready.
-    async fn make(&self, config: Value) -> Result<()> {
-        let post = PostParams::default();
-        let config = serde_json::from_value(config).context("the sample is no config")?;
-        self.configs.create(&post, &config).await?;
-        let pool = serde_json::from_value(json!({
-            "apiVersion": vmpool::api::API_VERSION,
-            "kind": vmpool::api::POOL_KIND,
-            "metadata": {"name": NAME},
-            "spec": {
-                "replicas": self.members,
-                "config": {"name": NAME},
-                "maxUnavailable": format!("{MAX_UNAVAILABLE}%"),
-            },
-        }))
-        .context("this is no pool")?;
-        self.pools.create(&post, &pool).await?;
-        self.wait_current().await
-    }
-
     /// From the change of the config until every member runs it and is Ready.
     async fn change(&self, memory: &str) -> Result<Duration> {
         let memory = json!({"guest": memory});
@@ -137,15 +121,27 @@ impl Rollout {
     }
 }
 
+fn pool(members: u32) -> Value {
+    json!({
+        "apiVersion": vmpool::api::API_VERSION,
+        "kind": vmpool::api::POOL_KIND,
+        "metadata": {"name": NAME},
+        "spec": {
+            "replicas": members,
+            "config": {"name": NAME},
+            "maxUnavailable": format!("{MAX_UNAVAILABLE}%"),
+        },
+    })
+}
+
 /// Waves of as many as may be down at once, each as long as a boot.
 fn ideal(members: u32, boot: Duration) -> Duration {
-    let at_once = u32::try_from(at_once(members)).expect("it is a share of an u32");
-    boot * members.div_ceil(at_once)
+    boot * members.div_ceil(at_once(members))
 }
 
 /// How many members may be down.
-fn at_once(members: u32) -> usize {
-    (members * MAX_UNAVAILABLE / 100).max(1) as usize
+fn at_once(members: u32) -> u32 {
+    (members * MAX_UNAVAILABLE / 100).max(1)
 }
 
 /// Writes to the objects of a VM but for restarts, and restarts.
