@@ -2,13 +2,12 @@
 //! through unchanged the second time. A panic ends the run, also one that the router would answer for.
 //!
 //! An input's first byte says which hook is asked and what the rest is: the body; the object of a review, and after
-//! a line feed the stored one; or a merge patch of a good object of the hook's kind.
+//! a line feed the stored one; or a merge patch of a good request to the hook.
 
 #![no_main]
 
 mod objects;
 
-use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
@@ -32,16 +31,21 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| {
         metrics: AdmissionMetrics::default(),
     })
 });
-static GOOD: LazyLock<Vec<(&'static str, Value)>> = LazyLock::new(objects::good);
+static GOOD: LazyLock<Vec<(&'static str, Value)>> = LazyLock::new(|| {
+    let good = objects::good();
+    for (path, review) in &good {
+        let answer = judged(path, review.to_string().as_bytes());
+        assert!(!matches!(answer, Answer::Refused), "{path}: {review}");
+    }
+    good
+});
 
-thread_local! {
-    static RUNTIME: RefCell<Runtime> = RefCell::new(
-        Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .expect("a runtime with a timer alone"),
-    );
-}
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime with a timer alone")
+});
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, rest)) = data.split_first() else {
@@ -65,10 +69,22 @@ fuzz_target!(|data: &[u8]| {
             (*path, edited(good, &patch))
         }
     };
-    if let Some(again) = judged(path, &body) {
-        assert!(judged(path, &again).is_none(), "it was changed twice");
+    if let Answer::Changed(again) = judged(path, &body) {
+        assert!(
+            matches!(judged(path, &again), Answer::Allowed),
+            "it was changed twice, or refused then"
+        );
     }
 });
+
+enum Answer {
+    /// As it is.
+    Allowed,
+    /// With a change: the same review of the object after it.
+    Changed(Vec<u8>),
+    /// Or not understood.
+    Refused,
+}
 
 /// A review like that one, of these objects.
 fn around(good: &Value, text: &[u8]) -> Vec<u8> {
@@ -99,21 +115,19 @@ fn edited(good: &Value, patch: &Value) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
-/// Sends it, and checks what comes back. Answers the same review of the object as it was changed, if it was.
-fn judged(path: &str, body: &[u8]) -> Option<Vec<u8>> {
+/// Sends it, and checks what comes back.
+fn judged(path: &str, body: &[u8]) -> Answer {
     let request = Request::post(path)
         .body(Body::from(body.to_vec()))
         .expect("the path is one");
-    let (status, answer) = RUNTIME.with_borrow(|runtime| {
-        runtime.block_on(async {
-            let answer = ROUTER.clone().oneshot(request).await;
-            let (head, body) = answer.expect("a router can't fail").into_parts();
-            let body = body.collect().await.expect("it is in memory").to_bytes();
-            (head.status, body)
-        })
+    let (status, answer) = RUNTIME.block_on(async {
+        let answer = ROUTER.clone().oneshot(request).await;
+        let (head, body) = answer.expect("a router can't fail").into_parts();
+        let body = body.collect().await.expect("it is in memory").to_bytes();
+        (head.status, body)
     });
     if status.is_client_error() {
-        return None;
+        return Answer::Refused;
     }
     assert_eq!(status, 200);
     let answer: Value = serde_json::from_slice(&answer).expect("JSON");
@@ -123,14 +137,20 @@ fn judged(path: &str, body: &[u8]) -> Option<Vec<u8>> {
     if response["allowed"] != true {
         let code = response["status"]["code"].as_u64().expect("a code");
         assert!((400..500).contains(&code), "{response}");
-        assert_ne!(response["status"]["message"], "");
-        return None;
+        let message = response["status"]["message"].as_str();
+        assert!(message.is_some_and(|text| !text.is_empty()), "{response}");
+        return Answer::Refused;
     }
     // What is deeper than serde_json reads is refused, but parts that are not looked at are not.
-    let mut sent: Value = serde_json::from_slice(body).ok()?;
+    let Ok(mut sent) = serde_json::from_slice::<Value>(body) else {
+        return Answer::Allowed;
+    };
     assert_eq!(sent["request"]["uid"], uid);
-    let patch: ByteString = serde_json::from_value(response.get("patch")?.clone()).expect("base64");
+    let Some(patch) = response.get("patch") else {
+        return Answer::Allowed;
+    };
+    let patch: ByteString = serde_json::from_value(patch.clone()).expect("base64");
     let patch: json_patch::Patch = serde_json::from_slice(&patch.0).expect("a JSON patch");
     json_patch::patch(&mut sent["request"]["object"], &patch).expect("it fits what it is for");
-    Some(sent.to_string().into_bytes())
+    Answer::Changed(sent.to_string().into_bytes())
 }

@@ -247,8 +247,10 @@ fn send(address: SocketAddr, seed: u64, time: Duration) -> Tally {
             continue;
         }
         let (code, answer) = connection.post(path, again.as_bytes());
-        let changed = Tally::default().judge(again.as_bytes(), code, &answer);
+        let mut second = Tally::default();
+        let changed = second.judge(again.as_bytes(), code, &answer);
         assert_eq!(changed, None, "it was changed twice: {again}");
+        assert_eq!(second.allowed, 1, "it was refused then: {again}");
     }
     tally
 }
