@@ -238,29 +238,32 @@ impl Elector {
         lease: &mut Lease,
         leadership: &Leadership,
     ) -> Option<Option<KeepLease>> {
-        let asked = clock::since_boot();
-        match self.store.renew(lease).await {
-            Write::Done(renewed) => {
-                *lease = *renewed;
-                leadership.extend(asked + self.pace.claim());
-                None
-            }
-            // Refused, or no answer: only what is stored says whether an earlier try was taken.
-            Write::Refused => match self.store.read().await {
-                Ok(Some(found)) if self.store.is_ours(&found, lease) => {
-                    *lease = found;
-                    Some(None)
+        // Refused if an earlier try was taken whose answer was lost. Then time is short: again with what is stored
+        // now, and at once.
+        for _ in 0..2 {
+            let asked = clock::since_boot();
+            match self.store.renew(lease).await {
+                Write::Done(renewed) => {
+                    *lease = *renewed;
+                    leadership.extend(asked + self.pace.claim());
+                    return None;
                 }
-                Ok(found) => Some(Some(KeepLease::Lose {
-                    holder: judge::holder_of(found.as_ref()),
-                })),
+                Write::Failed => return Some(None),
+                Write::Refused => {}
+            }
+            match self.store.read().await {
+                Ok(Some(found)) if self.store.is_ours(&found, lease) => *lease = found,
+                Ok(found) => {
+                    let holder = judge::holder_of(found.as_ref());
+                    return Some(Some(KeepLease::Lose { holder }));
+                }
                 Err(error) => {
                     self.note("read", &error);
-                    Some(None)
+                    return Some(None);
                 }
-            },
-            Write::Failed => Some(None),
+            }
         }
+        Some(None)
     }
 
     fn note(&self, verb: &str, error: &dyn Display) {

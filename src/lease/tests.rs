@@ -272,6 +272,21 @@ async fn lost_answers_of_renewals_that_were_done_cost_nothing() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_is_refused_for_an_earlier_one_of_ours_is_made_without_a_wait() {
+    let server = Server::default();
+    let mut elector = Elector {
+        store: Store::new(server.client(), "vmpool-system", "a".to_owned(), FAST),
+        pace: FAST,
+    };
+    let (mut held, leadership) = elector.acquire().await;
+    server.edit(|spec| spec["renewTime"] = "2026-01-01T00:00:00.000000Z".into());
+    assert!(elector.renew(&mut held, &leadership).await.is_none());
+    server.edit(|spec| spec["acquireTime"] = "2026-01-01T00:00:00.000000Z".into());
+    let lost = elector.renew(&mut held, &leadership).await;
+    assert!(lost.is_some_and(|lost| lost.is_some()), "it is another's");
+}
+
+#[tokio::test]
 async fn a_restarted_container_leads_again_at_once_and_another_pod_waits() {
     let server = Server::default();
     for (holder, waits) in [("a", false), ("a", false), ("b", true)] {
