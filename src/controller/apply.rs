@@ -167,7 +167,6 @@ impl Applied {
             reason,
             verb,
             names,
-            why: None,
         });
     }
 

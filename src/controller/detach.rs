@@ -2,11 +2,14 @@
 //! pool. Repeated at any point it does no harm: a VM that has left needs nothing, an entry that is gone
 //! neither.
 
+use std::collections::BTreeMap;
+
 use kube::api::{ApiResource, Patch};
 use serde_json::{Value, json};
 
 use super::apply::Applied;
 use super::calls::{CallFailure, Place};
+use super::events::Done;
 use super::metrics::Deed;
 use super::pool_task::PoolTask;
 use super::release::{From, is_stale, release_from};
@@ -15,7 +18,7 @@ use crate::api::intent::Intents;
 use crate::api::{VirtualMachinePool, annotations};
 use crate::cache::Identity;
 use crate::clock;
-use crate::plan::Kind;
+use crate::plan::{Kind, Note};
 
 /// How often a pool that changes under our hands is read again.
 const ATTEMPTS: usize = 4;
@@ -43,8 +46,9 @@ impl PoolTask {
         let before = &self.detaches.failed;
         departing.sort_by_key(|vm| before.contains(&vm.name));
         let goes_on = self.goes_on(pool);
-        let (mut detached, mut failed) = (Vec::new(), Vec::new());
-        let mut why: Option<String> = None;
+        // By why they were asked to leave.
+        let mut detached = BTreeMap::<String, Vec<String>>::new();
+        let mut failed = Vec::new();
         for Departing { name, uid, reason } in departing {
             if !goes_on() {
                 break;
@@ -58,12 +62,7 @@ impl PoolTask {
                     let live = &mut self.remembered.live;
                     live.keep(caches, &pool.namespace, &name, outcome.vm, now);
                     if outcome.changed {
-                        detached.push(name);
-                        why = match why {
-                            None => Some(reason),
-                            Some(other) if other == reason => Some(other),
-                            Some(_) => Some(String::new()),
-                        };
+                        detached.entry(reason).or_default().push(name);
                     }
                 }
                 Err(failure) => {
@@ -74,11 +73,9 @@ impl PoolTask {
             }
         }
         let succeeded = !detached.is_empty();
-        applied.did(reasons::DETACHED, "detached", detached);
-        // What all were asked to leave for is told with it.
-        if let (true, Some(done)) = (succeeded, applied.done.last_mut()) {
-            done.why = why.filter(|why| !why.is_empty());
-        }
+        applied
+            .notes
+            .extend(detached.into_iter().map(|(why, names)| told(&why, names)));
         let failure = self
             .detaches
             .end(&failed, succeeded, Kind::Detach, clock::now());
@@ -149,6 +146,20 @@ impl PoolTask {
             }
         }
     }
+}
+
+/// Says that these have left.
+fn told(why: &str, names: Vec<String>) -> Note {
+    let done = Done {
+        reason: reasons::DETACHED,
+        verb: "detached",
+        names,
+    };
+    let mut note = done.note();
+    if !why.is_empty() {
+        note.message = format!("{}: {why}", note.message);
+    }
+    note
 }
 
 /// Writes what is left, if the pool is still in that version.

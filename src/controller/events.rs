@@ -1,6 +1,6 @@
 //! Events for pools and configs: what is done within a second of the last such event is told together, by kind and
 //! not by VM, and what is said again in the same words counts up the event that is there. What is not told yet is
-//! lost with the task.
+//! lost with the task, so what stands nowhere else, such as why a VM was detached, is sent at once.
 //!
 //! kube's `Recorder` is not used: it counts up by reason alone and keeps the first text, so that "Created 250
 //! VMs: web-251 …" would be lost in "Created 250 VMs: web-1 …".
@@ -36,15 +36,14 @@ pub(super) struct Done {
     pub(super) verb: &'static str,
     /// Names of the VMs.
     pub(super) names: Vec<String>,
-    /// Why, if that is to be told.
-    pub(super) why: Option<String>,
 }
 
 impl Done {
-    fn note(mut self) -> Note {
-        // Ordinals in their order.
+    pub(super) fn note(mut self) -> Note {
+        // Ordinals in their order, each once: a VM can be restarted twice before that is told.
         self.names
             .sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+        self.names.dedup();
         let verb = self.verb;
         let message = match self.names.len() {
             1 => format!("{verb} VM {}", self.names[0]),
@@ -53,10 +52,7 @@ impl Done {
         Note {
             warning: false,
             reason: self.reason,
-            message: match self.why {
-                Some(why) => format!("{message}: {why}"),
-                None => message,
-            },
+            message,
         }
     }
 }
@@ -100,7 +96,7 @@ impl EventWriter {
         let same = self
             .done
             .iter_mut()
-            .find(|before| (before.reason, &before.why) == (done.reason, &done.why));
+            .find(|before| before.reason == done.reason);
         match same {
             Some(before) => before.names.extend(done.names),
             None => self.done.push(done),
@@ -223,7 +219,6 @@ mod tests {
             reason,
             verb: "did",
             names: vec![name.to_owned()],
-            why: None,
         };
         let mut events = EventWriter::new(ObjectReference::default(), "here");
         assert_eq!(events.due(), None);
@@ -232,7 +227,7 @@ mod tests {
         // As if it was told.
         events.done.clear();
         events.quiet_until = Instant::now() + TOGETHER;
-        for name in ["web-10", "web-3"] {
+        for name in ["web-10", "web-3", "web-10"] {
             events.did(done("Updated", name));
             events.did(done("Restarted", name));
         }

@@ -135,8 +135,7 @@ impl PoolTask {
         for done in applied.done {
             self.events.did(done);
         }
-        self.events.tell(&self.shared.calls, clock::now()).await;
-        self.events.due().into_iter().fold(next, earliest)
+        self.tell(next).await
     }
 
     /// Forgets what the caches have caught up with, and reads what they should have shown long ago.
@@ -276,7 +275,13 @@ impl PoolTask {
         }
         let due = self.write_status(entry, &status).await;
         self.remembered.status = Some(status);
-        due.map_or(Next::Idle, Next::At)
+        self.tell(due.map_or(Next::Idle, Next::At)).await
+    }
+
+    /// Tells what was done, if it is due; else comes back for it.
+    async fn tell(&mut self, next: Next) -> Next {
+        self.events.tell(&self.shared.calls, clock::now()).await;
+        self.events.due().into_iter().fold(next, earliest)
     }
 }
 
