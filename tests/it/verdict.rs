@@ -1,11 +1,22 @@
 //! KubeVirt's verdict: what it refuses is refused at `kubectl apply`, in its words and at our paths; what was
 //! stored without it is known by its condition. Matrix rows 52 and 71.
 
-use anyhow::ensure;
-use dev::harness::Options;
-use serde_json::json;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::routing::post;
+use dev::harness::{Harness, Options};
+use dev::proxy::{Action, Answer, Rule};
+use dev::webhook_server::WebhookServer;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::{Value, json};
 
 use crate::objects::{Builder, config, pool};
+use crate::resilience::behind_proxy;
 use crate::{Kind, Space, with_namespace, with_own};
 
 /// Configs that KubeVirt refuses, where, and a part of its words.
@@ -148,5 +159,129 @@ fn what_was_stored_before_kubevirt_came_is_judged_when_it_comes() {
             .await?;
         ns.settled("web", &["web-1"]).await?;
         Ok(())
+    });
+}
+
+/// Answers to a trial that say nothing of the config, and what is told of each.
+fn no_verdicts() -> Vec<(&'static str, Rule, &'static str)> {
+    let answers = [
+        ("forbidden", Answer::forbidden("not you"), "not you"),
+        ("taken", Answer::already_exists(), "already exists"),
+        ("busy", Answer::too_many_requests(1), ""),
+        ("broken", Answer::internal_error(), ""),
+        ("away", Answer::unavailable(), ""),
+        ("late", Answer::timeout(), ""),
+    ];
+    let mut all: Vec<_> = answers
+        .into_iter()
+        .map(|(name, answer, words)| (name, Rule::answer(answer), words))
+        .collect();
+    all.push(("closed", Rule::new(Action::DropRequest), ""));
+    all.push(("lost", Rule::new(Action::LoseAnswer), ""));
+    all.push(("silent", Rule::new(Action::HoldAnswer), "no answer"));
+    all
+}
+
+#[test]
+fn an_answer_that_says_nothing_of_the_config_stands_in_nobodys_way_and_is_asked_for_again() {
+    with_own(
+        behind_proxy(),
+        async |cluster: &mut Harness| -> Result<()> {
+            let ns = Space::new(cluster, "open").await?;
+            let trials = |rule: Rule| {
+                rule.method("POST")
+                    .path_end("/virtualmachines")
+                    .query("dryRun=All")
+            };
+            for (name, rule, words) in no_verdicts() {
+                let rule = cluster.proxy().add(trials(rule));
+                let said = ns.accepts(config(name))?;
+                ensure!(rule.hits() > 0, "{name}: nobody was asked");
+                ensure!(
+                    said.contains("verdict is not known yet") && said.contains(words),
+                    "{name}: {said}"
+                );
+                rule.remove();
+            }
+            for (name, ..) in no_verdicts() {
+                ns.condition(Kind::Config, name, "Accepted", "True").await?;
+            }
+            Ok(())
+        },
+    );
+}
+
+/// A webhook that answers a dry run of a VM with a denial of this code, or not before it is too late: code 0.
+fn denies() -> Router {
+    let review = async |Path(code): Path<u16>, body: Bytes| {
+        let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let request = &review["request"];
+        if code == 0 {
+            tokio::time::sleep(Duration::from_secs(8)).await;
+        }
+        axum::Json(json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": request["uid"], "allowed": request["dryRun"] != true,
+                "status": {"code": code.max(400), "message": "it says no"}},
+        }))
+    };
+    Router::new().route("/{code}", post(review))
+}
+
+/// What a webhook on VMs of this namespace says to a config that is good, once it is called.
+async fn said_with(ns: &Space<'_>, webhook: &Value, expected: &str) -> Result<()> {
+    let name = webhook["name"].as_str().unwrap_or_default();
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(ns.client.clone());
+    let mut configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": format!("{name}.{}", ns.name)},
+        "webhooks": [{
+            "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 10,
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": ns.name}},
+            "rules": [{
+                "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["virtualmachines"],
+            }],
+        }],
+    });
+    for (field, value) in webhook.as_object().into_iter().flatten() {
+        configuration["webhooks"][0][field] = value.clone();
+    }
+    let configuration = serde_json::from_value(configuration)?;
+    let made = webhooks
+        .create(&PostParams::default(), &configuration)
+        .await?;
+    ns.eventually(&format!("{name} is heard: {expected}"), async || {
+        let said = ns.run_with("apply --dry-run=server -f -", &config("cfg").to_string())?;
+        ensure!(said.stderr.contains(expected), "{}", said.stderr);
+        let is_open = said.stderr.contains("verdict is not known yet");
+        ensure!(said.success == is_open, "{}", said.stderr);
+        Ok(())
+    })
+    .await?;
+    let name = made.metadata.name.unwrap_or_default();
+    webhooks.delete(&name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+#[test]
+fn of_webhooks_kubevirts_denials_alone_are_verdicts() {
+    with_namespace("denials", async |ns| {
+        let server = WebhookServer::start("denials", denies())?;
+        let (kubevirts, other) = ("trial-validator.kubevirt.io", "trial.example.com");
+        let denial = |name: &str, code: u16| json!({"name": name, "clientConfig": server.client_config(&format!("/{code}"))});
+        for code in [400, 403, 422] {
+            said_with(ns, &denial(kubevirts, code), "KubeVirt: admission webhook").await?;
+        }
+        for code in [409, 429, 500, 503] {
+            said_with(ns, &denial(kubevirts, code), "it says no").await?;
+        }
+        for code in [400, 403, 422] {
+            said_with(ns, &denial(other, code), "it says no").await?;
+        }
+        // virt-api is away, or too slow for us.
+        let away = json!({"name": kubevirts, "clientConfig": {"url": "https://127.0.0.1:1/"}});
+        said_with(ns, &away, "failed calling webhook").await?;
+        said_with(ns, &denial(kubevirts, 0), "no answer").await
     });
 }
