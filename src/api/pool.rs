@@ -79,7 +79,7 @@ pub struct VirtualMachinePoolSpec {
     /// Labels and annotations added to every VM object of this pool (not to their instances).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_machine_metadata: Option<VirtualMachineMetadata>,
-    /// What becomes of disks that were kept.
+    /// What becomes of disks that were kept. Nothing in it is supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preserved_disks: Option<PreservedDisks>,
     /// No action on any VM while true; the status goes on.
@@ -102,7 +102,7 @@ pub struct VirtualMachinePoolSpec {
     /// means proactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_in_strategy: Option<ScaleInStrategy>,
-    /// Replacement of VMs that don't get well. Absent: off.
+    /// Replacement of VMs that don't get well. Absent: off. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autohealing: Option<Autohealing>,
     /// Seconds without progress after which `Progressing` turns False. Default 600.
@@ -173,10 +173,10 @@ pub struct VirtualMachineMetadata {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreservedDisks {
-    /// When the pool is deleted. Default Delete.
+    /// When the pool is deleted. Default Delete. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_pool_deleted: Option<WhenPoolDeleted>,
-    /// How long they are kept, such as `720h`. Default: for ever.
+    /// How long they are kept, such as `720h`. Default: for ever. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]+(s|m|h))+$"))]
     pub expire_after: Option<String>,
@@ -220,12 +220,13 @@ pub struct ProactiveUpdate {
     /// Which running VM is restarted first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection_policy: Option<SelectionPolicy>,
-    /// How many members stay on the old revision: a number, or a percentage of `replicas`. Default 0.
+    /// How many members stay on the old revision: a number, or a percentage of `replicas`. Default 0. Not
+    /// supported yet, other than 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^([1-9]?[0-9]|100)%$')")
         .message("partition must be a whole number of at least 0, or a percentage from 0% to 100%"))]
     pub partition: Option<IntOrString>,
-    /// What a changed disk template means for existing VMs. Default Keep.
+    /// What a changed disk template means for existing VMs. Default Keep. Not supported yet: Reprovision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disk_template_change: Option<OnDiskTemplateChange>,
 }
@@ -249,7 +250,7 @@ pub struct ScaleInStrategy {
     /// Surplus VMs are removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proactive: Option<ProactiveScaleIn>,
-    /// Only VMs whose run strategy is Halted are removed.
+    /// Only VMs whose run strategy is Halted are removed. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opportunistic: Option<OpportunisticScaleIn>,
     /// No VM is ever removed.
@@ -264,7 +265,7 @@ pub struct ProactiveScaleIn {
     /// Which VM goes first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection_policy: Option<SelectionPolicy>,
-    /// What is kept of it. Default Disabled.
+    /// What is kept of it. Default Disabled. Not supported yet: Offline and Online.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_preservation: Option<StatePreservation>,
 }
@@ -294,7 +295,7 @@ pub enum StatePreservation {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SelectionPolicy {
-    /// Tried in order, before the base; a VM belongs to the first entry it matches.
+    /// Tried in order, before the base; a VM belongs to the first entry it matches. Not supported yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered_policies: Vec<OrderedPolicy>,
     /// Orders inside each entry, and the VMs that match none. Default Random where there are no ordered
@@ -402,10 +403,10 @@ pub struct VirtualMachinePoolStatus {
     /// Members whose running instance is at the target revision too; halted ones count with their object.
     #[serde(default)]
     pub current_replicas: i32,
-    /// Members whose memory is kept.
+    /// Members whose memory is kept. 0: not supported yet.
     #[serde(default)]
     pub parked_replicas: i32,
-    /// Ordinals whose disks are kept.
+    /// Ordinals whose disks are kept. 0: not supported yet.
     #[serde(default)]
     pub preserved_replicas: i32,
     /// Members chosen for scale-in and not gone yet.

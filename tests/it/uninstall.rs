@@ -42,6 +42,17 @@ async fn strangers_live(ns: &Space<'_>, name: &str) -> Result<()> {
     ends(ns, name).await
 }
 
+/// Of what was installed, in no namespace and of no kind.
+fn ensure_nothing_is_left(ns: &Space<'_>) -> Result<()> {
+    let kinds = ns.kubectl("api-resources --verbs=list,delete -o name")?;
+    let kinds: Vec<&str> = kinds.split_whitespace().collect();
+    ensure!(kinds.contains(&"rolebindings.rbac.authorization.k8s.io"));
+    let kinds = kinds.join(",");
+    let left = ns.kubectl(&format!("get {kinds} -A -l {LABEL} -o name"))?;
+    ensure!(left.trim().is_empty(), "{left}");
+    Ok(())
+}
+
 async fn start_over(cluster: &mut Harness) -> Result<()> {
     cluster.install_vmpool().await?;
     cluster.start_vmpool().await
@@ -79,8 +90,8 @@ fn iu_01_removed_in_order_nothing_hangs_vms_stay_and_it_can_be_installed_again()
             // 4. The kinds, and the rights.
             ns.kubectl(&format!("delete crd {CRDS} --timeout=60s"))?;
             ns.kubectl(&format!("delete {ROLES} -l {LABEL}"))?;
-            let left = ns.kubectl(&format!("get {OUTSIDE},{ROLES} -A -l {LABEL} -o name"))?;
-            ensure!(left.trim().is_empty(), "{left}");
+            ns.kubectl(&format!("delete rolebindings -n kube-system -l {LABEL}"))?;
+            ensure_nothing_is_left(&ns)?;
             strangers_live(&ns, "after-ordered").await?;
             let after = ns.list(Kind::Vm).await?;
             ensure!(

@@ -2,7 +2,8 @@
 //!
 //! Every step runs even if one before it failed, so that one run tells all. The tests come last,
 //! and the last line counts them. A few tests that fail run once more, alone: those of the control plane
-//! wait for things on a busy machine. One that passes then is told of as flaky, which is a fault to mend.
+//! wait for things on a busy machine. One that passes then is told of as flaky, which is a fault to mend; why it
+//! failed stands above, in the output of the first run.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -65,11 +66,17 @@ const MOST_AGAIN: usize = 3;
 struct Counts {
     passed: u64,
     failed: u64,
+    /// Failed, and passed when they were run alone.
+    flaky: u64,
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} passed, {} failed", self.passed, self.failed)
+        write!(formatter, "{} passed, {} failed", self.passed, self.failed)?;
+        match self.flaky {
+            0 => Ok(()),
+            flaky => write!(formatter, ", {flaky} flaky"),
+        }
     }
 }
 
@@ -101,14 +108,17 @@ impl Counts {
 pub fn run(args: &Args) -> Result<bool> {
     // First, so that no test waits for it.
     find_or_build(&|line| println!("{line}"))?;
-    let mut failures = Vec::new();
+    let (mut failures, mut skipped) = (Vec::new(), None);
     if args.args.is_empty() {
         for check in &CHECKS {
             let mut command = cargo(check.args);
             command.envs(check.env);
             failures.extend(step(check.name, &mut command)?);
         }
-        failures.extend(dependencies()?);
+        match has_deny() {
+            true => failures.extend(dependencies()?),
+            false => skipped = Some(WITHOUT_DENY),
+        }
     }
     println!("== tests");
     let mut outcome = tests(&args.args)?;
@@ -120,6 +130,9 @@ pub fn run(args: &Args) -> Result<bool> {
     }
     for failure in &failures {
         println!("FAILED: {failure}");
+    }
+    if let Some(skipped) = skipped {
+        println!("SKIPPED: {skipped}");
     }
     println!("{}", outcome.counts);
     Ok(failures.is_empty())
@@ -136,14 +149,16 @@ fn step(name: &'static str, command: &mut Command) -> Result<Option<&'static str
     Ok((!status.success()).then_some(name))
 }
 
-/// Licenses, duplicates and sources. Not every machine has the tool, and what it finds changes
-/// only with `Cargo.lock`; advisories need the network and are left out.
-fn dependencies() -> Result<Option<&'static str>> {
+/// Not every machine has the tool, and what it finds changes only with `Cargo.lock`.
+const WITHOUT_DENY: &str = "dependencies (licenses, sources): `cargo install cargo-deny` for these";
+
+fn has_deny() -> bool {
     let found = cargo(&["deny", "--version"]).output();
-    if !found.is_ok_and(|output| output.status.success()) {
-        println!("== dependencies: skipped, cargo-deny is not installed");
-        return Ok(None);
-    }
+    found.is_ok_and(|output| output.status.success())
+}
+
+/// Licenses, duplicates and sources; advisories need the network and are left out.
+fn dependencies() -> Result<Option<&'static str>> {
     let args = ["deny", "--locked", "check", "bans", "licenses", "sources"];
     step("dependencies", &mut cargo(&args))
 }
@@ -175,10 +190,12 @@ fn again(outcome: &mut Outcome) -> Result<()> {
     let second = tests(&args)?;
     if second.succeeded && second.counts.passed == outcome.counts.failed {
         for name in &outcome.failed {
-            println!("FLAKY: {name} failed once and passed alone");
+            println!(
+                "FLAKY: {name} failed once and passed alone; why, is above: search for its name"
+            );
         }
         outcome.counts.passed += outcome.counts.failed;
-        outcome.counts.failed = 0;
+        outcome.counts.flaky = std::mem::take(&mut outcome.counts.failed);
         outcome.succeeded = true;
     }
     Ok(())
@@ -245,6 +262,8 @@ mod tests {
             counts.add_line(line);
         }
         assert_eq!(counts.to_string(), "15 passed, 2 failed");
+        counts.flaky = 1;
+        assert_eq!(counts.to_string(), "15 passed, 2 failed, 1 flaky");
     }
 
     #[test]
@@ -259,6 +278,7 @@ mod tests {
                 counts: Counts {
                     passed: 9,
                     failed: counted,
+                    flaky: 0,
                 },
                 failed: vec!["a".to_owned(); failed],
                 succeeded: false,

@@ -1,11 +1,13 @@
 //! Which pools are refused, and what is said of those that aren't.
 
+use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
 use super::super::objects::VmName;
 use super::super::validate_pool::{Facts, questions, review};
 use super::super::verdict::Verdict;
 use super::{Fake, config, create, fields, pool, request};
+use crate::api::VirtualMachinePool;
 
 fn facts(fake: &Fake) -> Facts {
     Facts {
@@ -100,7 +102,19 @@ fn what_is_not_built_yet_is_refused_with_its_exact_path() {
         let verdict = created(spec.clone());
         assert_eq!(fields(&verdict), [format!("spec.{path}")], "{spec}");
         assert_eq!(verdict.causes[0].message, "not supported yet");
+        let said = explained(path);
+        assert!(said.contains("Not supported yet"), "{path}: {said}");
     }
+}
+
+/// What `kubectl explain` says of a field of the spec.
+fn explained(path: &str) -> String {
+    let crd = serde_json::to_value(VirtualMachinePool::crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let field = path
+        .split('.')
+        .fold(spec, |schema, field| &schema["properties"][field]);
+    field["description"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
