@@ -220,8 +220,8 @@ pub struct ProactiveUpdate {
     /// Which running VM is restarted first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection_policy: Option<SelectionPolicy>,
-    /// How many members stay on the old revision: a number, or a percentage of `replicas`. Default 0. Not
-    /// supported yet, other than 0.
+    /// How many members stay on the old revision: a number, or a percentage of `replicas`. Default 0.
+    /// Not supported yet: anything but 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^([1-9]?[0-9]|100)%$')")
         .message("partition must be a whole number of at least 0, or a percentage from 0% to 100%"))]

@@ -10,10 +10,12 @@
 
 mod action;
 mod budget;
+mod candidate;
 mod conditions;
 pub mod intents;
 mod membership;
 mod pace;
+mod proactive;
 mod progress;
 mod restarts;
 mod rewrites;
