@@ -173,7 +173,7 @@ pub struct VirtualMachineMetadata {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreservedDisks {
-    /// When the pool is deleted. Default Delete. Not supported yet.
+    /// When the pool is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_pool_deleted: Option<WhenPoolDeleted>,
     /// How long they are kept, such as `720h`. Default: for ever. Not supported yet.
@@ -182,7 +182,7 @@ pub struct PreservedDisks {
     pub expire_after: Option<String>,
 }
 
-/// What becomes of kept disks when their pool is deleted.
+/// What becomes of kept disks when their pool is deleted. Default Delete: they go with it. Not supported yet.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum WhenPoolDeleted {
     /// They go with it.
@@ -226,12 +226,13 @@ pub struct ProactiveUpdate {
     #[x_kube(validation = Rule::new("type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^([1-9]?[0-9]|100)%$')")
         .message("partition must be a whole number of at least 0, or a percentage from 0% to 100%"))]
     pub partition: Option<IntOrString>,
-    /// What a changed disk template means for existing VMs. Default Keep. Not supported yet: Reprovision.
+    /// What a changed disk template means for existing VMs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disk_template_change: Option<OnDiskTemplateChange>,
 }
 
-/// What a changed disk template means for existing VMs.
+/// What a changed disk template means for existing VMs. Default Keep: disks are never destroyed by an update.
+/// Not supported yet: Reprovision, by which member and disks are replaced, within the budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum OnDiskTemplateChange {
     /// Disks are never destroyed by an update.
@@ -265,7 +266,7 @@ pub struct ProactiveScaleIn {
     /// Which VM goes first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection_policy: Option<SelectionPolicy>,
-    /// What is kept of it. Default Disabled. Not supported yet: Offline and Online.
+    /// What is kept of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_preservation: Option<StatePreservation>,
 }
@@ -279,7 +280,8 @@ pub struct OpportunisticScaleIn {
     pub state_preservation: Option<StatePreservation>,
 }
 
-/// What is kept of a VM that is scaled in.
+/// What is kept of a VM that is scaled in. Default Disabled: nothing, its disks go with it.
+/// Not supported yet: Offline (its disks) and Online (its memory and disks).
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum StatePreservation {
     /// Nothing: its disks go with it.
@@ -336,7 +338,8 @@ pub enum MemberState {
     Ready,
 }
 
-/// Order of choice.
+/// Order of choice: Random (shuffled with a seed from the pool, the least disturbing first; the default), Oldest,
+/// Newest, LowestOrdinal or HighestOrdinal first.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum BasePolicy {
     /// Shuffled with a seed from the pool, the least disturbing first.
