@@ -2,10 +2,12 @@
 //! through unchanged the second time. A panic ends the run, also one that the router would answer for.
 //!
 //! An input's first byte says which hook is asked and what the rest is: the body; the object of a review, and after
-//! a line feed the stored one; or a merge patch of a good request to the hook.
+//! a line feed the stored one; a merge patch of a good request to the hook; or edits of one, which get further than
+//! bytes that are JSON by luck.
 
 #![no_main]
 
+mod edits;
 mod objects;
 
 use std::sync::{Arc, LazyLock};
@@ -52,21 +54,28 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let how = usize::from(first);
-    let (path, body) = match how % 3 {
+    let (how, which) = (how % 4, how / 4);
+    let (path, good) = &GOOD[which % GOOD.len()];
+    let mut path = *path;
+    let body = match how {
         0 => {
             let hooks = hooks();
-            (hooks[how / 3 % hooks.len()].path, rest.to_vec())
+            path = hooks[which % hooks.len()].path;
+            rest.to_vec()
         }
-        1 => {
-            let (path, good) = &GOOD[how / 3 % GOOD.len()];
-            (*path, around(good, rest))
-        }
-        _ => {
-            let (path, good) = &GOOD[how / 3 % GOOD.len()];
+        1 => around(good, rest),
+        2 => {
             let Ok(patch) = serde_json::from_slice(rest) else {
                 return;
             };
-            (*path, edited(good, &patch))
+            let mut review = good.clone();
+            json_patch::merge(&mut review["request"], &patch);
+            review.to_string().into_bytes()
+        }
+        _ => {
+            let mut review = good.clone();
+            edits::make(&mut review, rest);
+            review.to_string().into_bytes()
         }
     };
     if let Answer::Changed(again) = judged(path, &body) {
@@ -106,13 +115,6 @@ fn around(good: &Value, text: &[u8]) -> Vec<u8> {
     body.extend(object);
     body.extend(b"}}");
     body
-}
-
-/// That review, with a patch applied to its request.
-fn edited(good: &Value, patch: &Value) -> Vec<u8> {
-    let mut review = good.clone();
-    json_patch::merge(&mut review["request"], patch);
-    review.to_string().into_bytes()
 }
 
 /// Sends it, and checks what comes back.
