@@ -63,7 +63,7 @@ pub struct RunArgs {
     /// Most VMs that one pass creates or deletes in one pool.
     #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
-    /// Most creates and deletes under way at once over all pools.
+    /// Most creates, updates, restarts and deletes of VMs under way at once over all pools.
     #[arg(long, default_value_t = 32, value_parser = parse_at_least_one)]
     pub max_in_flight: usize,
     /// How log lines look.

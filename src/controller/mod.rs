@@ -76,7 +76,7 @@ pub struct ControllerConfig {
     pub own_namespace: String,
     /// Limits per pass of one pool.
     pub limits: Limits,
-    /// Most creates and deletes under way at once, over all pools.
+    /// Most creates, updates, restarts and deletes of VMs under way at once, over all pools.
     pub max_in_flight: usize,
     /// What is counted.
     pub metrics: Metrics,

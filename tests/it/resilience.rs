@@ -129,6 +129,68 @@ fn pf_01_a_throttling_api_server_is_obeyed() {
 }
 
 #[test]
+fn pf_01_no_more_writes_are_under_way_than_allowed_over_all_pools() {
+    let options = Options {
+        args: vec!["--max-in-flight=4".to_owned()],
+        ..behind_proxy()
+    };
+    with_own(options, async |cluster: &mut Harness| -> Result<()> {
+        let ns = Space::new(cluster, "turns").await?;
+        ns.accepts(config("cfg"))?;
+        let pools = ["a", "b", "c", "d", "e", "f"];
+        for name in pools {
+            ns.accepts(pool(name, "cfg").replicas(0))?;
+            ns.settled(name, &[]).await?;
+        }
+        let scale = |replicas: usize| {
+            let replicas = format!("--replicas={replicas}");
+            ns.kubectl(&format!("scale vpool {} {replicas}", pools.join(" ")))
+        };
+        let edit = r#"patch vconf cfg --type=merge -p {"spec":{"template":{"spec":{"domain":{"memory":{"guest":"96Mi"}}}}}}"#;
+        let steps: [(&str, &dyn Fn() -> Result<String>, usize); 3] = [
+            ("POST", &|| scale(10), 10),
+            ("PATCH", &|| ns.kubectl(edit), 10),
+            ("DELETE", &|| scale(0), 0),
+        ];
+        for (method, step, members) in steps {
+            let held = cluster.proxy().add(
+                Rule::new(Action::HoldRequest)
+                    .method(method)
+                    .path("/virtualmachines")
+                    // KubeVirt's verdict is no write.
+                    .when(|seen| !seen.query.contains("dryRun")),
+            );
+            step()?;
+            ns.eventually(&format!("as many {method}s as allowed"), async || {
+                ensure!(held.hits() == 4, "{}", held.hits());
+                Ok(())
+            })
+            .await?;
+            ns.stays("no more than that", Duration::from_secs(2), async || {
+                ensure!(held.hits() == 4, "{}", held.hits());
+                Ok(())
+            })
+            .await?;
+            held.remove();
+            for name in pools {
+                count(&ns, name, members).await?;
+            }
+            if method == "PATCH" {
+                for name in pools {
+                    ns.eventually("all follow", async || {
+                        let status = ns.get(Kind::Pool, name).await?["status"].clone();
+                        ensure!(status["updatedReplicas"] == members, "{status}");
+                        Ok(())
+                    })
+                    .await?;
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn with_vmpool_down_members_still_start_stop_and_go_and_other_vms_never_notice() {
     with_own(
         Options::default(),
