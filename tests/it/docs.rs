@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 
+use crate::objects::{all, config, pool};
 use crate::with_namespace;
 
 /// Folders that hold nothing of ours to read.
@@ -32,8 +35,9 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The fenced blocks of YAML in a document.
-fn yaml_blocks(text: &str) -> Vec<String> {
+/// The fenced blocks in a language in a document.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let begin = format!("```{language}");
     let mut blocks = Vec::new();
     let mut block: Option<String> = None;
     for line in text.lines() {
@@ -47,7 +51,7 @@ fn yaml_blocks(text: &str) -> Vec<String> {
                 lines.push_str(line);
                 lines.push('\n');
             }
-            None if fence.starts_with("```yaml") => block = Some(String::new()),
+            None if fence.starts_with(&begin) => block = Some(String::new()),
             None => {}
         }
     }
@@ -61,7 +65,7 @@ fn nr_03_every_manifest_in_the_documents_is_admitted_strictly() {
         let mut documents = Vec::new();
         files(root(), "md", &mut documents)?;
         for document in documents {
-            let blocks = yaml_blocks(&fs::read_to_string(&document)?);
+            let blocks = blocks(&fs::read_to_string(&document)?, "yaml");
             manifests.extend(blocks.into_iter().map(|block| (document.clone(), block)));
         }
         let in_readme = manifests
@@ -82,6 +86,72 @@ fn nr_03_every_manifest_in_the_documents_is_admitted_strictly() {
             ensure!(output.success, "{path:?}: {}\n{manifest}", output.stderr);
         }
         Ok(())
+    });
+}
+
+#[test]
+fn what_the_readme_says_of_detaching_works_as_it_stands_there() {
+    with_namespace("readme", async |ns| {
+        ns.accepts(all(&[config("cfg"), pool("desktop", "cfg").replicas(3)]))?;
+        ns.settled("desktop", &["desktop-1", "desktop-2", "desktop-3"])
+            .await?;
+        let readme = fs::read_to_string(root().join("README.md"))?;
+        let (_, section) = readme.split_once("## Detaching a VM").context("is gone")?;
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let scripts = blocks(section, "sh");
+        ensure!(scripts.len() == 2, "{scripts:?}");
+        // As a user has it: a kubeconfig with a namespace of its own, kubectl on the path.
+        let folder = tempfile::tempdir()?;
+        let kubectl = ns.harness.kubectl();
+        let kubeconfig = folder.path().join("kubeconfig");
+        fs::copy(kubectl.kubeconfig(), &kubeconfig)?;
+        let namespace = format!("--namespace={}", ns.name);
+        kubectl.with_kubeconfig(&kubeconfig).run_ok(&[
+            "config",
+            "set-context",
+            "--current",
+            &namespace,
+        ])?;
+        let command = kubectl.command();
+        let programs = Path::new(command.get_program()).parent();
+        let programs = programs.context("kubectl has no folder")?.display();
+        let path = format!("{programs}:{}", std::env::var("PATH")?);
+        let options = |vm: &str| {
+            json!({
+                "apiVersion": "subresources.vmpool.dev/v1alpha1",
+                "kind": "DetachOptions",
+                "virtualMachines": [vm],
+            })
+        };
+        fs::write(
+            folder.path().join("options.json"),
+            options("desktop-2").to_string(),
+        )?;
+        for script in scripts {
+            let here = [
+                ("namespaces/default", format!("namespaces/{}", ns.name)),
+                ("=default:", format!("={}:", ns.name)),
+            ];
+            let script = here
+                .iter()
+                .fold(script, |script, (from, to)| script.replace(from, to));
+            let output = Command::new("bash")
+                .args(["-euo", "pipefail", "-c", &script])
+                .current_dir(folder.path())
+                .env("PATH", &path)
+                .env("KUBECONFIG", &kubeconfig)
+                .output()
+                .context("failed to run bash")?;
+            let said = String::from_utf8_lossy(&output.stdout);
+            ensure!(
+                output.status.success() && said.contains(r#""verdict":"Done""#),
+                "{script}\n{said}\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        ns.settled("desktop", &["desktop-1", "desktop-4", "desktop-5"])
+            .await
+            .map(drop)
     });
 }
 
