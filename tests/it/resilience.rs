@@ -128,6 +128,32 @@ fn pf_01_a_throttling_api_server_is_obeyed() {
     );
 }
 
+/// Of the calls of one method that `command` leads to, four are begun and no fifth before one has its answer.
+async fn four_are_under_way(
+    cluster: &Harness,
+    ns: &Space<'_>,
+    method: &'static str,
+    command: &str,
+) -> Result<()> {
+    let held = Rule::new(Action::HoldRequest)
+        .method(method)
+        .path("/virtualmachines")
+        // KubeVirt's verdict is no write.
+        .when(|seen| !seen.query.contains("dryRun"));
+    let held = cluster.proxy().add(held);
+    ns.kubectl(command)?;
+    let four = async || {
+        let hits = held.hits();
+        ensure!(hits == 4, "{hits} times {method}");
+        Ok(())
+    };
+    ns.eventually("as many as allowed", four).await?;
+    ns.stays("as many as allowed", Duration::from_secs(2), four)
+        .await?;
+    held.remove();
+    Ok(())
+}
+
 #[test]
 fn pf_01_no_more_writes_are_under_way_than_allowed_over_all_pools() {
     let options = Options {
@@ -142,49 +168,26 @@ fn pf_01_no_more_writes_are_under_way_than_allowed_over_all_pools() {
             ns.accepts(pool(name, "cfg").replicas(0))?;
             ns.settled(name, &[]).await?;
         }
-        let scale = |replicas: usize| {
-            let replicas = format!("--replicas={replicas}");
-            ns.kubectl(&format!("scale vpool {} {replicas}", pools.join(" ")))
-        };
+        let all = pools.join(" ");
+        let out = format!("scale vpool {all} --replicas=10");
+        four_are_under_way(cluster, &ns, "POST", &out).await?;
+        for name in pools {
+            count(&ns, name, 10).await?;
+        }
         let edit = r#"patch vconf cfg --type=merge -p {"spec":{"template":{"spec":{"domain":{"memory":{"guest":"96Mi"}}}}}}"#;
-        let steps: [(&str, &dyn Fn() -> Result<String>, usize); 3] = [
-            ("POST", &|| scale(10), 10),
-            ("PATCH", &|| ns.kubectl(edit), 10),
-            ("DELETE", &|| scale(0), 0),
-        ];
-        for (method, step, members) in steps {
-            let held = cluster.proxy().add(
-                Rule::new(Action::HoldRequest)
-                    .method(method)
-                    .path("/virtualmachines")
-                    // KubeVirt's verdict is no write.
-                    .when(|seen| !seen.query.contains("dryRun")),
-            );
-            step()?;
-            ns.eventually(&format!("as many {method}s as allowed"), async || {
-                ensure!(held.hits() == 4, "{}", held.hits());
+        four_are_under_way(cluster, &ns, "PATCH", edit).await?;
+        for name in pools {
+            ns.eventually("all follow", async || {
+                let status = ns.get(Kind::Pool, name).await?["status"].clone();
+                ensure!(status["updatedReplicas"] == 10, "{status}");
                 Ok(())
             })
             .await?;
-            ns.stays("no more than that", Duration::from_secs(2), async || {
-                ensure!(held.hits() == 4, "{}", held.hits());
-                Ok(())
-            })
-            .await?;
-            held.remove();
-            for name in pools {
-                count(&ns, name, members).await?;
-            }
-            if method == "PATCH" {
-                for name in pools {
-                    ns.eventually("all follow", async || {
-                        let status = ns.get(Kind::Pool, name).await?["status"].clone();
-                        ensure!(status["updatedReplicas"] == members, "{status}");
-                        Ok(())
-                    })
-                    .await?;
-                }
-            }
+        }
+        let back = format!("scale vpool {all} --replicas=0");
+        four_are_under_way(cluster, &ns, "DELETE", &back).await?;
+        for name in pools {
+            count(&ns, name, 0).await?;
         }
         Ok(())
     });
